@@ -1,1 +1,11 @@
-export {};
+export * from './find/index.js';
+export * from './model/index.js';
+export { nativeBackend } from './native/backend.js';
+export { isaLevels } from './native/isa.js';
+export * from './rewrite/index.js';
+export { createSession, type ModelSource } from './session/create.js';
+export type { MxattnSessionOptions, SessionBackend } from './session/options.js';
+export type { SessionReport } from './session/report.js';
+export type { Fetches, MxattnRunOptions } from './session/run-options.js';
+export { findRuntime, type Runtime } from './session/runtime.js';
+export type { MxattnSession } from './session/types.js';

@@ -1,0 +1,25 @@
+// AVX-512 with VNNI: 16 lanes, vpdpbusd multiplies 64 pairs of bytes and adds them up in fours.
+#include "cpu/includes.h"
+
+namespace mxattn::cpu::avx512_vnni {
+
+constexpr int kLanes = 16;
+// 32 registers: sums, products and operands of a register tile.
+constexpr int kFloatRows = 6;
+constexpr int kFloatPanels = 4;
+constexpr int kIntegerRows = 6;
+constexpr int kIntegerPanels = 2;
+
+#include "cpu/vector.h"
+
+// acc + u . s in every lane, u unsigned bytes, s signed bytes. Assembly, since compilers spill the intrinsic's
+// accumulators in a register tile.
+MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(u), "v"(s));
+  return acc;
+}
+
+#include "cpu/block_scaled.h"
+#include "cpu/kernel.h"
+
+}  // namespace mxattn::cpu::avx512_vnni

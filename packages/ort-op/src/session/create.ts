@@ -1,0 +1,90 @@
+import { MxattnError } from '@mxattn/core';
+import type { InferenceSession } from 'onnxruntime-common';
+import { modelInputs, modelOutputs, readModel, writeModel } from '../model/index.js';
+import { addon } from '../native/addon.js';
+import { chooseIsa } from '../native/isa.js';
+import { convertModel, PRECISION_INPUT } from '../rewrite/index.js';
+import { FusedSession } from './fused-session.js';
+import { type MxattnSessionOptions, nativeOptions, stockOptions, unsupportedOption } from './options.js';
+import { sessionSchedule } from './precision.js';
+import type { SessionReport } from './report.js';
+import { findRuntime } from './runtime.js';
+import { StockSession } from './stock-session.js';
+import type { MxattnSession } from './types.js';
+
+/** A model: path of an ONNX file, or its bytes. */
+export type ModelSource = string | Uint8Array | ArrayBufferLike;
+
+const BACKENDS = ['auto', 'native', 'stock'];
+
+/**
+ * Opens a model with its attention replaced.
+ *
+ * @returns A session with the interface of onnxruntime-common's `InferenceSession`, and a report of what was
+ * replaced, what was left, and why. A model without attention to replace gets a stock session.
+ * @throws MxattnError for a file that is not an ONNX model, an unknown precision, a bad schedule, and with
+ * `backend: 'native'` for whatever keeps the kernel from being used.
+ */
+export async function createSession(
+  source: ModelSource,
+  options: MxattnSessionOptions = {},
+): Promise<MxattnSession> {
+  const plan = sessionSchedule(options);
+  const backend = options.backend ?? 'auto';
+  if (!BACKENDS.includes(backend)) {
+    throw new MxattnError(`unknown backend "${backend}"; there are ${BACKENDS.join(', ')}`);
+  }
+  const bytesOrPath = typeof source === 'string' || source instanceof Uint8Array ? source : new Uint8Array(source);
+  const runtime = findRuntime(options.runtime);
+
+  const stock = async (report: Omit<SessionReport, 'backend'>) => {
+    const create = runtime.ort.InferenceSession.create as (
+      model: string | Uint8Array,
+      options: InferenceSession.SessionOptions,
+    ) => Promise<InferenceSession>;
+    const session = await create.call(runtime.ort.InferenceSession, bytesOrPath, stockOptions(options));
+    return new StockSession(session, { backend: 'stock', ...report });
+  };
+  if (backend === 'stock') return stock({ replaced: [], left: [] });
+
+  const obstacle = unsupportedOption(options) ?? addonObstacle();
+  if (obstacle) {
+    if (backend === 'native') throw new MxattnError(`backend native: ${obstacle}`);
+    announce(obstacle);
+    return stock({ reason: obstacle, replaced: [], left: [] });
+  }
+  const isa = chooseIsa(options.isa);
+  const original = readModel(bytesOrPath);
+  const { model, report } = convertModel(original, { target: 'fused' });
+  const { replaced, left } = report;
+  if (replaced.length === 0) return stock({ reason: 'no attention to replace', replaced, left });
+
+  const path = typeof source === 'string' ? source : undefined;
+  const native = await addon().createSession(runtime.library, writeModel(model), nativeOptions(options, isa, path));
+  const inputs = modelInputs(model).filter((input) => input.name !== PRECISION_INPUT);
+  return new FusedSession(native, runtime, plan, inputs, modelOutputs(model), {
+    backend: 'native',
+    isa,
+    replaced,
+    left,
+  });
+}
+
+function addonObstacle(): string | undefined {
+  try {
+    addon();
+    return undefined;
+  } catch (error) {
+    if (error instanceof MxattnError) return error.message;
+    throw error;
+  }
+}
+
+const announced = new Set<string>();
+
+/** A warning, once per reason and process. */
+function announce(reason: string): void {
+  if (announced.has(reason)) return;
+  announced.add(reason);
+  process.emitWarning(`attention stays on ONNX Runtime's own kernels: ${reason}`, 'MxattnWarning');
+}
