@@ -42,8 +42,8 @@ class AttentionWorker : public Napi::AsyncWorker {
     Napi::Float32Array out = Napi::Float32Array::New(
         info.Env(), problem_.batch * problem_.heads * problem_.queryLength * problem_.valueHeadSize);
     problem_.out = out.Data();
-    Receiver().Set("problem", from);
-    Receiver().Set("out", out);
+    memory_ = Napi::Persistent(from);
+    out_ = Napi::Persistent(out);
   }
 
   void Execute() override {
@@ -60,7 +60,7 @@ class AttentionWorker : public Napi::AsyncWorker {
 
   void OnOK() override {
     Napi::HandleScope scope(Env());
-    deferred.Resolve(Receiver().Get("out"));
+    deferred.Resolve(out_.Value());
   }
 
   void OnError(const Napi::Error& error) override { deferred.Reject(error.Value()); }
@@ -69,6 +69,9 @@ class AttentionWorker : public Napi::AsyncWorker {
 
  private:
   cpu::Problem problem_{};
+  // Keep the typed arrays' memory until the kernel is done.
+  Napi::ObjectReference memory_;
+  Napi::Reference<Napi::Float32Array> out_;
   std::string isa_;
 };
 

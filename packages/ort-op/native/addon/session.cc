@@ -146,9 +146,8 @@ class RunWorker : public Napi::AsyncWorker {
         deferred(Napi::Promise::Deferred::New(env)),
         session_(std::move(session)),
         inputs_(std::move(inputs)),
-        outputNames_(std::move(outputs)) {
-    Receiver().Set("inputs", keepAlive);
-  }
+        outputNames_(std::move(outputs)),
+        inputMemory_(Napi::Persistent(keepAlive)) {}
 
   ~RunWorker() override {
     for (ort::Value* value : outputs_) {
@@ -250,6 +249,8 @@ class RunWorker : public Napi::AsyncWorker {
   std::shared_ptr<NativeSession> session_;
   std::vector<Input> inputs_;
   std::vector<std::string> outputNames_;
+  // Keeps the feeds' memory until the run is over.
+  Napi::ObjectReference inputMemory_;
   std::vector<ort::Value*> outputs_;
 };
 
@@ -310,7 +311,7 @@ class CreateWorker : public Napi::AsyncWorker {
         library_(info[0].As<Napi::String>().Utf8Value()),
         options_(readOptions(info[2].As<Napi::Object>())) {
     Napi::Uint8Array model = info[1].As<Napi::Uint8Array>();
-    Receiver().Set("model", model);
+    modelMemory_ = Napi::Persistent(model.As<Napi::Object>());
     model_ = model.Data();
     size_ = model.ByteLength();
   }
@@ -337,6 +338,8 @@ class CreateWorker : public Napi::AsyncWorker {
  private:
   std::string library_;
   Options options_;
+  // Keeps the bytes until the session is created; ONNX Runtime copies what it needs.
+  Napi::ObjectReference modelMemory_;
   const void* model_;
   size_t size_;
   std::shared_ptr<NativeSession> session_;
