@@ -1,1 +1,3 @@
-export {};
+export * from './find/index.js';
+export * from './model/index.js';
+export * from './rewrite/index.js';
