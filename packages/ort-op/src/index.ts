@@ -3,7 +3,7 @@ export * from './model/index.js';
 export { nativeBackend } from './native/backend.js';
 export { isaLevels } from './native/isa.js';
 export * from './rewrite/index.js';
-export { createSession, type ModelSource } from './session/create.js';
+export { createSession } from './session/create.js';
 export type { MxattnSessionOptions, SessionBackend } from './session/options.js';
 export type { SessionReport } from './session/report.js';
 export type { Fetches, MxattnRunOptions } from './session/run-options.js';

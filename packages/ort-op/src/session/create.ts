@@ -1,9 +1,9 @@
 import { MxattnError } from '@mxattn/core';
 import type { InferenceSession } from 'onnxruntime-common';
-import { modelInputs, modelOutputs, readModel, writeModel } from '../model/index.js';
+import { type ModelSource, modelInputs, modelOutputs, readModel, writeModel } from '../model/index.js';
 import { addon } from '../native/addon.js';
 import { chooseIsa } from '../native/isa.js';
-import { convertModel, PRECISION_INPUT } from '../rewrite/index.js';
+import { convertModel } from '../rewrite/index.js';
 import { FusedSession } from './fused-session.js';
 import { type MxattnSessionOptions, nativeOptions, stockOptions, unsupportedOption } from './options.js';
 import { sessionSchedule } from './precision.js';
@@ -11,9 +11,6 @@ import type { SessionReport } from './report.js';
 import { findRuntime } from './runtime.js';
 import { StockSession } from './stock-session.js';
 import type { MxattnSession } from './types.js';
-
-/** A model: path of an ONNX file, or its bytes. */
-export type ModelSource = string | Uint8Array | ArrayBufferLike;
 
 const BACKENDS = ['auto', 'native', 'stock'];
 
@@ -26,7 +23,7 @@ const BACKENDS = ['auto', 'native', 'stock'];
  * `backend: 'native'` for whatever keeps the kernel from being used.
  */
 export async function createSession(
-  source: ModelSource,
+  source: ModelSource | ArrayBufferLike,
   options: MxattnSessionOptions = {},
 ): Promise<MxattnSession> {
   const plan = sessionSchedule(options);
@@ -61,8 +58,7 @@ export async function createSession(
 
   const path = typeof source === 'string' ? source : undefined;
   const native = await addon().createSession(runtime.library, writeModel(model), nativeOptions(options, isa, path));
-  const inputs = modelInputs(model).filter((input) => input.name !== PRECISION_INPUT);
-  return new FusedSession(native, runtime, plan, inputs, modelOutputs(model), {
+  return new FusedSession(native, runtime, plan, modelInputs(model), modelOutputs(model), {
     backend: 'native',
     isa,
     replaced,

@@ -1,6 +1,6 @@
 import { MxattnError } from '@mxattn/core';
 import type { Tensor } from 'onnxruntime-common';
-import type { ModelValue } from '../model/index.js';
+import type { ValueSignature } from '../model/index.js';
 import type { NativeFeed } from '../native/addon.js';
 import { elementTypeNumber } from './tensors.js';
 
@@ -12,7 +12,7 @@ export type Feeds = Readonly<Record<string, Tensor>>;
  *
  * @throws MxattnError naming the input: missing, unknown, of another type or shape, or not in CPU memory.
  */
-export function nativeFeeds(inputs: readonly ModelValue[], feeds: Feeds): NativeFeed[] {
+export function nativeFeeds(inputs: readonly ValueSignature[], feeds: Feeds): NativeFeed[] {
   for (const name of Object.keys(feeds)) {
     if (!inputs.some((input) => input.name === name)) {
       throw new MxattnError(
@@ -23,7 +23,7 @@ export function nativeFeeds(inputs: readonly ModelValue[], feeds: Feeds): Native
   return inputs.map((input) => nativeFeed(input, feeds[input.name]));
 }
 
-function nativeFeed(input: ModelValue, tensor: Tensor | undefined): NativeFeed {
+function nativeFeed(input: ValueSignature, tensor: Tensor | undefined): NativeFeed {
   const expected = `${input.type} [${input.dims.join(', ')}]`;
   if (!tensor) throw new MxattnError(`input "${input.name}" is missing; it is ${expected}`);
   const type = elementTypeNumber(tensor.type);

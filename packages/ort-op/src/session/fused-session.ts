@@ -1,8 +1,8 @@
 import { MxattnError, type Schedule } from '@mxattn/core';
 import type { InferenceSession, Tensor } from 'onnxruntime-common';
-import type { ModelValue } from '../model/index.js';
+import type { ValueSignature } from '../model/index.js';
 import type { NativeSession, NativeTensor } from '../native/addon.js';
-import { PRECISION_INPUT } from '../rewrite/index.js';
+import { precisionInput } from '../rewrite/index.js';
 import { type Feeds, nativeFeeds } from './feeds.js';
 import { layerPrecisions } from './precision.js';
 import type { SessionReport } from './report.js';
@@ -22,8 +22,8 @@ export class FusedSession implements MxattnSession {
     private readonly native: NativeSession,
     private readonly runtime: Runtime,
     private readonly plan: Schedule,
-    private readonly inputs: readonly ModelValue[],
-    outputs: readonly ModelValue[],
+    private readonly inputs: readonly ValueSignature[],
+    outputs: readonly ValueSignature[],
     readonly report: SessionReport,
   ) {
     this.inputNames = inputs.map((input) => input.name);
@@ -44,7 +44,7 @@ export class FusedSession implements MxattnSession {
       [
         ...given,
         {
-          name: PRECISION_INPUT,
+          name: precisionInput,
           type: elementTypeNumber('int32')!,
           dims: [precisions.length],
           data: new Uint8Array(precisions.buffer),
@@ -81,6 +81,6 @@ export class FusedSession implements MxattnSession {
   }
 }
 
-function metadata({ name, type, dims }: ModelValue): InferenceSession.ValueMetadata {
+function metadata({ name, type, dims }: ValueSignature): InferenceSession.ValueMetadata {
   return { name, isTensor: true, type, shape: dims };
 }

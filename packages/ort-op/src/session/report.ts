@@ -1,4 +1,4 @@
-import type { LeftAttention, ReplacedAttention } from '../rewrite/index.js';
+import type { AttentionSummary, LeftAttention } from '../find/index.js';
 
 /** What a session did with its model. */
 export interface SessionReport {
@@ -9,7 +9,7 @@ export interface SessionReport {
   /** Build of the CPU kernel, with `native`. */
   readonly isa?: string;
   /** Attentions that run on this package's kernel, in graph order. */
-  readonly replaced: readonly ReplacedAttention[];
+  readonly replaced: readonly AttentionSummary[];
   /** Attentions left as they were, each with the reason. */
   readonly left: readonly LeftAttention[];
 }

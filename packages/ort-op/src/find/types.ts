@@ -1,0 +1,69 @@
+import type { GraphIndex, NodeProto } from '../model/index.js';
+import type { Dim } from '../model/symbols.js';
+
+/** A tensor of the graph as attention reads it: the value itself, or its axes permuted. */
+export interface Operand {
+  readonly value: string;
+  /** Axis `a` of the operand is axis `permutation[a]` of the value; the identity where nothing changes. */
+  readonly permutation: readonly number[];
+}
+
+/** Something that changes the scores before the softmax, added to them in the end. */
+export interface BiasTerm {
+  /**
+   * What the value holds: numbers to add, booleans that keep a score where true, or booleans that mask it
+   * where true.
+   */
+  readonly kind: 'add' | 'keep' | 'mask';
+  readonly value: string;
+  /** Numbers to add are multiplied by this; a scale that the model applies after adding them. */
+  readonly factor: number;
+  /** The score that booleans put in place of a masked one. */
+  readonly fill: number;
+  /** Shape of the scores the value is broadcast to. */
+  readonly scores: readonly Dim[] | undefined;
+}
+
+/** What a user learns about an attention. */
+export interface AttentionSummary {
+  /** Names of the nodes that compute it, from the scores to the output. */
+  readonly nodes: readonly string[];
+  /** Its number among the attentions of the model, in graph order, from 0. */
+  readonly layer: number;
+  /** Undefined where the model does not fix it. */
+  readonly heads: number | undefined;
+  readonly kvHeads: number | undefined;
+  readonly headSize: number | undefined;
+  readonly valueHeadSize: number | undefined;
+  readonly scale: number;
+  /** Scores become softcap * tanh(score / softcap) before masks; 0 leaves them. */
+  readonly softcap: number;
+  /** Query, key and value are projections of the same activations. */
+  readonly selfAttention: boolean;
+  readonly maskKind: 'none' | 'additive' | 'boolean' | 'mixed';
+  /** Key and value continue those of an earlier run. */
+  readonly hasCache: boolean;
+}
+
+/** An attention in a model, with all that is needed to replace it. */
+export interface FoundAttention extends AttentionSummary {
+  /** The graph it is in. */
+  readonly graph: GraphIndex;
+  /** [batch, heads, query length, head size]. */
+  readonly query: Operand;
+  /** [batch, KV heads, key length, head size]. */
+  readonly key: Operand;
+  /** [batch, KV heads, key length, value head size]. */
+  readonly value: Operand;
+  readonly bias: readonly BiasTerm[];
+  readonly softmax: NodeProto;
+  /** The node whose only output is the attention's. */
+  readonly outputNode: NodeProto;
+}
+
+/** A softmax that is attention, but not of a form that can be replaced. */
+export interface LeftAttention {
+  /** Name of the softmax node, or of the attention node. */
+  readonly node: string;
+  readonly reason: string;
+}

@@ -1,0 +1,82 @@
+import { create } from '@bufbuild/protobuf';
+import { DataType } from './element-types.js';
+import {
+  type AttributeProto,
+  AttributeProtoSchema,
+  AttributeProto_AttributeType as AttributeType,
+  type NodeProto,
+  NodeProtoSchema,
+  type TensorProto,
+} from './onnx_pb.js';
+import { tensorProto } from './tensors.js';
+
+/** Attributes of new nodes. */
+export const attributes = {
+  float: (name: string, f: number): AttributeProto =>
+    create(AttributeProtoSchema, { name, type: AttributeType.FLOAT, f }),
+  int: (name: string, i: number): AttributeProto =>
+    create(AttributeProtoSchema, { name, type: AttributeType.INT, i: BigInt(i) }),
+  ints: (name: string, ints: readonly number[]): AttributeProto =>
+    create(AttributeProtoSchema, { name, type: AttributeType.INTS, ints: ints.map(BigInt) }),
+  tensor: (name: string, t: TensorProto): AttributeProto =>
+    create(AttributeProtoSchema, { name, type: AttributeType.TENSOR, t }),
+  /** In a function body: the float attribute that the function is called with. */
+  floatParameter: (name: string, parameter: string): AttributeProto =>
+    create(AttributeProtoSchema, { name, type: AttributeType.FLOAT, refAttrName: parameter }),
+} as const;
+
+/** A list of new nodes in the making, with names that share a prefix. */
+export class NodeList {
+  readonly nodes: NodeProto[] = [];
+
+  constructor(
+    private readonly prefix: string,
+    /** Version of the default operator set the nodes belong to. */
+    readonly opset: number,
+  ) {}
+
+  /** Appends a node of the default domain with one output and returns the name of that output. */
+  add(opType: string, input: readonly string[], attribute: readonly AttributeProto[] = []): string {
+    const name = `${this.prefix}${opType}_${this.nodes.length}`;
+    this.push({ opType, name, input, output: [name], attribute });
+    return name;
+  }
+
+  /** Appends a node. */
+  push(node: {
+    opType: string;
+    name: string;
+    domain?: string;
+    input: readonly string[];
+    output: readonly string[];
+    attribute: readonly AttributeProto[];
+  }): void {
+    this.nodes.push(
+      create(NodeProtoSchema, {
+        ...node,
+        input: [...node.input],
+        output: [...node.output],
+        attribute: [...node.attribute],
+      }),
+    );
+  }
+
+  /** Integers as a 1-D tensor. */
+  ints(...values: number[]): string {
+    return this.constant(tensorProto(DataType.INT64, [values.length], values));
+  }
+
+  /** One number as a tensor without axes. */
+  float(value: number): string {
+    return this.constant(tensorProto(DataType.FLOAT, [], [value]));
+  }
+
+  /** The sizes of a tensor's axes from `start` up to `end`. */
+  sizes(value: string, start: number, end: number): string {
+    return this.add('Slice', [this.add('Shape', [value]), this.ints(start), this.ints(end)]);
+  }
+
+  private constant(tensor: TensorProto): string {
+    return this.add('Constant', [], [attributes.tensor('value', tensor)]);
+  }
+}

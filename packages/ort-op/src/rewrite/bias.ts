@@ -1,0 +1,44 @@
+import type { BiasTerm, FoundAttention } from '../find/index.js';
+import { attributes, type NodeList } from '../model/build.js';
+import { DataType } from '../model/index.js';
+
+/** The lowest float32. */
+const lowest = -3.4028234663852886e38;
+
+/** Why the masks and biases of an attention cannot be written as one tensor to add to its scores. */
+export function biasObstacle(attention: FoundAttention): string | undefined {
+  for (const term of attention.bias) {
+    const { type, dims } = attention.graph.fact(term.value);
+    if (!dims || !term.scores) return 'the shape of its mask is unknown';
+    if (term.kind === 'add' && type !== DataType.FLOAT) return 'its mask is not float32';
+    if (dims.length > 4 || term.scores.length > 4) return `its mask has ${dims.length} axes`;
+  }
+  return undefined;
+}
+
+/**
+ * Everything added to the scores as one float32 tensor, broadcastable to [batch, heads, query length, key
+ * length]; undefined where there is nothing to add.
+ */
+export function biasValue(list: NodeList, attention: FoundAttention): string | undefined {
+  const values = attention.bias.map((term) => fourAxes(list, attention, term, additive(list, term)));
+  return values.length === 0 ? undefined : values.reduce((sum, value) => list.add('Add', [sum, value]));
+}
+
+function additive(list: NodeList, { kind, value, factor, fill }: BiasTerm): string {
+  if (kind === 'add') return factor === 1 ? value : list.add('Mul', [value, list.float(factor)]);
+  // The model puts a low number in the place of the score. Adding the lowest float32 leaves nothing of the
+  // score either, so that a row with every key masked weighs all keys alike, as it does in the model.
+  const masked = list.float(fill === -Infinity ? -Infinity : lowest);
+  const kept = list.float(0);
+  return list.add('Where', kind === 'keep' ? [value, kept, masked] : [value, masked, kept]);
+}
+
+/** Splits batch and heads of a bias that a model adds to scores of [batch x heads, query, key]. */
+function fourAxes(list: NodeList, { graph, query }: FoundAttention, term: BiasTerm, value: string): string {
+  const dims = graph.fact(term.value).dims ?? [];
+  if (term.scores?.length !== 3 || dims.length < 3 || dims[0] === 1) return value;
+  const batchAndHeads = list.sizes(query.value, 0, 2);
+  const rest = list.sizes(value, 1, 3);
+  return list.add('Reshape', [value, list.add('Concat', [batchAndHeads, rest], [attributes.int('axis', 0)])]);
+}

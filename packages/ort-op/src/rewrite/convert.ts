@@ -1,0 +1,106 @@
+import { create } from '@bufbuild/protobuf';
+import { MxattnError } from '@mxattn/core';
+import { findIn, nameOf } from '../find/find.js';
+import type { AttentionSummary, LeftAttention } from '../find/index.js';
+import { NodeList } from '../model/build.js';
+import { GraphIndex, type ModelProto, type ModelSource, opsets, readModel } from '../model/index.js';
+import { OperatorSetIdProtoSchema } from '../model/onnx_pb.js';
+import { copy, Edits } from './edits.js';
+import { fused } from './targets/fused.js';
+import type { Target } from './targets/target.js';
+
+/** What attentions can be replaced by. */
+export type TargetName = keyof typeof targets;
+
+const targets = { fused } satisfies Record<string, Target>;
+
+/** How {@link convertModel} converts. */
+export interface ConvertOptions {
+  /** Default: `fused`, the FusedAttention operator. */
+  readonly target?: TargetName;
+  /** Also replace attention between different activations. Default: false. */
+  readonly crossAttention?: boolean;
+}
+
+/** What was replaced in a model and what was not. */
+export interface ConversionReport {
+  readonly replaced: readonly AttentionSummary[];
+  readonly left: readonly LeftAttention[];
+}
+
+/**
+ * Replaces the attentions of a model. All else stays as it is, external data included: its locations remain
+ * relative to the folder of the original file. The model passed in is not changed; one with nothing to
+ * replace is returned itself.
+ */
+export function convertModel(
+  source: ModelSource | ModelProto,
+  options: ConvertOptions = {},
+): { model: ModelProto; report: ConversionReport } {
+  const model = typeof source === 'string' || source instanceof Uint8Array ? readModel(source) : source;
+  const target = targetNamed(options.target ?? 'fused');
+  const graph = model.graph;
+  if (!graph) return { model, report: { replaced: [], left: [] } };
+  const index = new GraphIndex(graph, opsets(model));
+  const attentions = findIn(index);
+  const replaced: AttentionSummary[] = [];
+  const left: LeftAttention[] = [...attentions.left];
+  const edits = new Edits();
+  for (const attention of attentions.found) {
+    const { outputNode } = attention;
+    const reason =
+      attention.selfAttention || options.crossAttention
+        ? target.obstacle(attention)
+        : 'it is cross-attention: query and key are projections of different activations';
+    if (reason !== undefined) {
+      left.push({ node: nameOf(attention.softmax), reason });
+      continue;
+    }
+    const layer = replaced.length;
+    const list = new NodeList(`mxattn.${layer}.`, index.opsets.get('') ?? 1);
+    target.emit(list, attention, layer, outputNode.output[0] ?? '');
+    edits.replace(outputNode, list.nodes);
+    replaced.push(summary(attention, layer));
+  }
+  if (replaced.length === 0) return { model, report: { replaced, left } };
+
+  const additions = target.additions(model, replaced.length);
+  return {
+    model: copy(model, {
+      graph: edits.apply(index, additions),
+      functions: [...model.functions, ...additions.functions],
+      opsetImport: [
+        ...model.opsetImport,
+        ...additions.opsets.map(({ domain, version }) =>
+          create(OperatorSetIdProtoSchema, { domain, version: BigInt(version) }),
+        ),
+      ],
+      irVersion: model.irVersion > additions.irVersion ? model.irVersion : BigInt(additions.irVersion),
+    }),
+    report: { replaced, left },
+  };
+}
+
+function targetNamed(name: string): Target {
+  const target = (targets as Readonly<Record<string, Target>>)[name];
+  if (target) return target;
+  throw new MxattnError(`no target is named ${name}; there are ${Object.keys(targets).join(', ')}`);
+}
+
+function summary(attention: AttentionSummary, layer: number): AttentionSummary {
+  const { nodes, heads, kvHeads, headSize, valueHeadSize, scale, softcap } = attention;
+  const { selfAttention, maskKind, hasCache } = attention;
+  return {
+    layer,
+    nodes,
+    heads,
+    kvHeads,
+    headSize,
+    valueHeadSize,
+    scale,
+    softcap,
+    selfAttention,
+    maskKind,
+    hasCache,
+  };
+}

@@ -1,0 +1,87 @@
+import { usedValues } from '../model/graph-index.js';
+import {
+  bodies,
+  type GraphIndex,
+  type GraphProto,
+  type NodeProto,
+  type TensorProto,
+} from '../model/index.js';
+import type { ValueInfoProto } from '../model/onnx_pb.js';
+
+/** What is to change in a model's graphs. Nodes that nothing needs afterwards go without being named. */
+export class Edits {
+  private readonly replacements = new Map<NodeProto, readonly NodeProto[]>();
+
+  /** Puts new nodes in the place of one; they compute all its outputs that are used. */
+  replace(node: NodeProto, by: readonly NodeProto[]): void {
+    this.replacements.set(node, by);
+  }
+
+  /** The graph with the edits made in it and its bodies. The graph itself stays as it is. */
+  apply(index: GraphIndex, add: { inputs: ValueInfoProto[]; initializers: TensorProto[] }): GraphProto {
+    const { graph } = index;
+    const nodes = graph.node.flatMap(
+      (node) => this.replacements.get(node) ?? [this.applyToBodies(node, index)],
+    );
+    const before = new Set(graph.node.flatMap((node) => [...usedValues(node)]));
+    const unused = findUnused(graph, nodes, before);
+    return copy(graph, {
+      node: nodes.filter((node) => !unused.nodes.has(node)),
+      initializer: [
+        ...graph.initializer.filter((tensor) => !unused.values.has(tensor.name)),
+        ...add.initializers,
+      ],
+      input: [...graph.input, ...add.inputs],
+      valueInfo: graph.valueInfo.filter((info) => !unused.values.has(info.name)),
+    });
+  }
+
+  private applyToBodies(node: NodeProto, index: GraphIndex): NodeProto {
+    if (bodies(node).length === 0) return node;
+    const edit = (graph: GraphProto) => {
+      const inner = index.inner.find((each) => each.graph === graph);
+      return inner ? this.apply(inner, { inputs: [], initializers: [] }) : graph;
+    };
+    return copy(node, {
+      attribute: node.attribute.map((attribute) => {
+        if (!attribute.g && attribute.graphs.length === 0) return attribute;
+        const { g, graphs } = attribute;
+        return copy(attribute, { graphs: graphs.map(edit), ...(g ? { g: edit(g) } : {}) });
+      }),
+    });
+  }
+}
+
+/** A message with some fields replaced, the others shared. */
+export function copy<T extends object>(message: T, fields: Partial<T>): T {
+  // Fields a message does not set live in its prototype.
+  return Object.assign(Object.create(Object.getPrototypeOf(message)), message, fields);
+}
+
+/** What was used before the edits and is not any more. */
+function findUnused(
+  graph: GraphProto,
+  nodes: readonly NodeProto[],
+  before: ReadonlySet<string>,
+): { nodes: Set<NodeProto>; values: Set<string> } {
+  const uses = new Map<string, number>();
+  const count = (value: string, change: number) => {
+    const result = (uses.get(value) ?? 0) + change;
+    uses.set(value, result);
+    return result;
+  };
+  for (const output of graph.output) count(output.name, 1);
+  for (const node of nodes) for (const value of usedValues(node)) count(value, 1);
+  const makers = new Map(nodes.flatMap((node) => node.output.map((output) => [output, node] as const)));
+  const inputs = new Set(graph.input.map((input) => input.name));
+  const unused = { nodes: new Set<NodeProto>(), values: new Set<string>() };
+  const pending = [...before].filter((value) => !uses.get(value));
+  for (let value = pending.pop(); value !== undefined; value = pending.pop()) {
+    if (!inputs.has(value)) unused.values.add(value);
+    const maker = makers.get(value);
+    if (!maker || unused.nodes.has(maker) || maker.output.some((output) => uses.get(output))) continue;
+    unused.nodes.add(maker);
+    for (const input of usedValues(maker)) if (count(input, -1) === 0) pending.push(input);
+  }
+  return unused;
+}

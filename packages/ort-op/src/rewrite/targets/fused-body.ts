@@ -1,0 +1,67 @@
+import { create } from '@bufbuild/protobuf';
+import { attributes, NodeList } from '../../model/build.js';
+import { type FunctionProto, FunctionProtoSchema } from '../../model/onnx_pb.js';
+
+/**
+ * FusedAttention as a function of standard operators: exact attention in float32, whatever the precision
+ * asked for.
+ *
+ * @param opset version of the default operator set, that of the model.
+ */
+export function fusedAttentionBody(opset: number): FunctionProto {
+  const body = new NodeList('', opset);
+  const axis = (value: number) => [attributes.int('axis', value)];
+  const concat = (...parts: string[]) => body.add('Concat', parts, axis(0));
+
+  // The query heads that share a key head follow each other, so they can be read as one head with more rows.
+  const batch = body.sizes('query', 0, 1);
+  const kvHeads = body.sizes('key', 1, 2);
+  const keyLength = body.sizes('key', 2, 3);
+  const grouped = (value: string, size: string) =>
+    body.add('Reshape', [value, concat(batch, kvHeads, body.ints(-1), size)]);
+  const ungrouped = (value: string, size: string) =>
+    body.add('Reshape', [value, concat(body.sizes('query', 0, 3), size)]);
+
+  const scaled = body.add('Mul', ['query', scaleParameter(body)]);
+  const keyColumns = body.add('Transpose', ['key'], [attributes.ints('perm', [0, 1, 3, 2])]);
+  const scores = body.add('MatMul', [grouped(scaled, body.sizes('query', 3, 4)), keyColumns]);
+  const biased = body.add('Add', [ungrouped(scores, keyLength), 'bias']);
+  const probabilities = body.add('Softmax', [biased], axis(3));
+  const mixed = ungrouped(
+    body.add('MatMul', [grouped(probabilities, keyLength), 'value']),
+    body.sizes('value', 3, 4),
+  );
+
+  // A row with every key masked has no probabilities (0 / 0). Its answer is zero.
+  const highest = reduceMax(body, 'bias');
+  const masked = body.add('Equal', [highest, body.float(-Infinity)]);
+  const output = 'output';
+  body.push({
+    opType: 'Where',
+    name: output,
+    input: [masked, body.float(0), mixed],
+    output: [output],
+    attribute: [],
+  });
+  return create(FunctionProtoSchema, {
+    domain: 'ai.mxattn',
+    name: 'FusedAttention',
+    input: ['query', 'key', 'value', 'bias', 'precision'],
+    output: [output],
+    attribute: ['scale', 'layer'],
+    node: body.nodes,
+    opsetImport: [{ domain: '', version: BigInt(opset) }],
+  });
+}
+
+function scaleParameter(body: NodeList): string {
+  if (body.opset >= 12) return body.add('Constant', [], [attributes.floatParameter('value_float', 'scale')]);
+  // A Constant that takes a parameter came with opset 12. Selu of 1 is its gamma.
+  return body.add('Selu', [body.float(1)], [attributes.floatParameter('gamma', 'scale')]);
+}
+
+/** The highest element along the last axis, which stays with size 1. */
+function reduceMax(body: NodeList, value: string): string {
+  if (body.opset >= 18) return body.add('ReduceMax', [value, body.ints(-1)]);
+  return body.add('ReduceMax', [value], [attributes.ints('axes', [-1])]);
+}

@@ -1,0 +1,69 @@
+import { create } from '@bufbuild/protobuf';
+import { attributes } from '../../model/build.js';
+import { DataType, opsets } from '../../model/index.js';
+import { ValueInfoProtoSchema } from '../../model/onnx_pb.js';
+import { tensorProto } from '../../model/tensors.js';
+import { biasObstacle, biasValue } from '../bias.js';
+import { operandValue } from '../operand.js';
+import { fusedAttentionBody } from './fused-body.js';
+import type { Target } from './target.js';
+
+/** Operator domain of FusedAttention. */
+export const fusedDomain = 'ai.mxattn';
+/** Operator type that replaces attention. */
+export const fusedOperator = 'FusedAttention';
+/** Graph input with one int32 per layer, the precision to compute it in; zeros if it is not fed. */
+export const precisionInput = 'mxattn.precision';
+/** Bias of the attentions that have none. */
+const noBias = 'mxattn.no_bias';
+
+/**
+ * The FusedAttention operator of mxattn. The model also gets a function of that name made of standard
+ * operators, so that it runs in a runtime that does not know the operator.
+ */
+export const fused: Target = {
+  obstacle(attention) {
+    if (attention.softcap !== 0) return 'its scores are soft-capped, not supported yet';
+    return biasObstacle(attention);
+  },
+
+  emit(list, attention, layer, output) {
+    const operands = [attention.query, attention.key, attention.value].map((each) =>
+      operandValue(list, each),
+    );
+    list.push({
+      opType: fusedOperator,
+      domain: fusedDomain,
+      name: `${fusedOperator}_${layer}`,
+      input: [...operands, biasValue(list, attention) ?? noBias, precisionInput],
+      output: [output],
+      attribute: [attributes.float('scale', attention.scale), attributes.int('layer', layer)],
+    });
+  },
+
+  additions(model, layers) {
+    return {
+      inputs: [
+        create(ValueInfoProtoSchema, {
+          name: precisionInput,
+          type: {
+            value: {
+              case: 'tensorType',
+              value: {
+                elemType: DataType.INT32,
+                shape: { dim: [{ value: { case: 'dimValue', value: BigInt(layers) } }] },
+              },
+            },
+          },
+        }),
+      ],
+      initializers: [
+        tensorProto(DataType.INT32, [layers], Array<number>(layers).fill(0), precisionInput),
+        tensorProto(DataType.FLOAT, [1], [0], noBias),
+      ],
+      functions: [fusedAttentionBody(opsets(model).get('') ?? 1)],
+      opsets: [{ domain: fusedDomain, version: 1 }],
+      irVersion: 8,
+    };
+  },
+};

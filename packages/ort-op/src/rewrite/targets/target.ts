@@ -1,0 +1,24 @@
+import type { FoundAttention } from '../../find/index.js';
+import type { NodeList } from '../../model/build.js';
+import type { ModelProto, TensorProto } from '../../model/index.js';
+import type { FunctionProto, ValueInfoProto } from '../../model/onnx_pb.js';
+
+/** What attentions are replaced by. */
+export interface Target {
+  /** Why this target cannot compute an attention with equal results; undefined where it can. */
+  obstacle(attention: FoundAttention): string | undefined;
+  /** Appends the nodes that compute `attention`, the `layer`th of those replaced, into `output`. */
+  emit(list: NodeList, attention: FoundAttention, layer: number, output: string): void;
+  /** What the model needs besides, when `layers` attentions were replaced. */
+  additions(model: ModelProto, layers: number): Additions;
+}
+
+/** What a target adds to a model. */
+export interface Additions {
+  readonly inputs: ValueInfoProto[];
+  readonly initializers: TensorProto[];
+  readonly functions: FunctionProto[];
+  readonly opsets: readonly { domain: string; version: number }[];
+  /** The lowest IR version that has all of this. */
+  readonly irVersion: number;
+}
