@@ -6,7 +6,8 @@ import { chooseIsa } from './isa.js';
 /** kLargestHeadSize of native/cpu/problem.h. */
 const LARGEST_HEAD_SIZE = 1024;
 
-const SUPPORTED: readonly Recipe[] = [recipes.f32, recipes.mxfp6, recipes.mxfp4];
+/** What the CPU kernel implements. */
+export const nativeRecipes: readonly Recipe[] = [recipes.f32, recipes.mxfp6, recipes.mxfp4];
 
 /**
  * The CPU kernel as a backend of @mxattn/core, for `registerBackend`. One thread; sessions use all of theirs.
@@ -20,7 +21,7 @@ export function nativeBackend(isa?: string): Backend {
     name: isa === undefined ? 'native' : `native-${isa}`,
     priority: 10,
     supports(spec, recipe) {
-      if (!SUPPORTED.includes(recipe)) return `does not implement the recipe ${recipe.name}`;
+      if (!nativeRecipes.includes(recipe)) return `does not implement the recipe ${recipe.name}`;
       if (recipe !== recipes.f32 && spec.headSize > LARGEST_HEAD_SIZE) {
         return `quantises head sizes up to ${LARGEST_HEAD_SIZE}, not ${spec.headSize}`;
       }

@@ -1,7 +1,8 @@
-import { MxattnError } from '@mxattn/core';
+import { MxattnError, precision, type Schedule } from '@mxattn/core';
 import type { InferenceSession } from 'onnxruntime-common';
 import { type ModelSource, modelInputs, modelOutputs, readModel, writeModel } from '../model/index.js';
 import { addon } from '../native/addon.js';
+import { nativeRecipes } from '../native/backend.js';
 import { chooseIsa } from '../native/isa.js';
 import { convertModel } from '../rewrite/index.js';
 import { FusedSession } from './fused-session.js';
@@ -17,6 +18,8 @@ const BACKENDS = ['auto', 'native', 'stock'];
 /**
  * Opens a model with its attention replaced.
  *
+ * @param createStock Opens the stock sessions; default onnxruntime-node's `InferenceSession.create`. For callers that
+ * put something else in its place.
  * @returns A session with the interface of onnxruntime-common's `InferenceSession`, and a report of what was
  * replaced, what was left, and why. A model without attention to replace gets a stock session.
  * @throws MxattnError for a file that is not an ONNX model, an unknown precision, a bad schedule, and with
@@ -25,6 +28,7 @@ const BACKENDS = ['auto', 'native', 'stock'];
 export async function createSession(
   source: ModelSource | ArrayBufferLike,
   options: MxattnSessionOptions = {},
+  createStock?: typeof InferenceSession.create,
 ): Promise<MxattnSession> {
   const plan = sessionSchedule(options);
   const backend = options.backend ?? 'auto';
@@ -35,11 +39,12 @@ export async function createSession(
   const runtime = findRuntime(options.runtime);
 
   const stock = async (report: Omit<SessionReport, 'backend'>) => {
-    const create = runtime.ort.InferenceSession.create as (
+    const { InferenceSession } = runtime.ort;
+    const create = (createStock ?? InferenceSession.create) as (
       model: string | Uint8Array,
       options: InferenceSession.SessionOptions,
     ) => Promise<InferenceSession>;
-    const session = await create.call(runtime.ort.InferenceSession, bytesOrPath, stockOptions(options));
+    const session = await create.call(InferenceSession, bytesOrPath, stockOptions(options));
     return new StockSession(session, { backend: 'stock', ...report });
   };
   if (backend === 'stock') return stock({ replaced: [], left: [] });
@@ -51,8 +56,8 @@ export async function createSession(
     return stock({ reason: obstacle, replaced: [], left: [] });
   }
   const isa = chooseIsa(options.isa);
-  const original = readModel(bytesOrPath);
-  const { model, report } = convertModel(original, { target: 'fused' });
+  checkPrecisions(plan);
+  const { model, report } = convertModel(readModel(bytesOrPath));
   const { replaced, left } = report;
   if (replaced.length === 0) return stock({ reason: 'no attention to replace', replaced, left });
 
@@ -64,6 +69,16 @@ export async function createSession(
     replaced,
     left,
   });
+}
+
+/** @throws MxattnError when the schedule names a precision that the CPU kernel does not have. */
+function checkPrecisions(plan: Schedule): void {
+  for (const name of plan.precisions) {
+    if (!nativeRecipes.includes(precision(name))) {
+      const names = nativeRecipes.map((recipe) => recipe.name).join(', ');
+      throw new MxattnError(`the CPU kernel does not have precision ${name}; it has ${names}`);
+    }
+  }
 }
 
 function addonObstacle(): string | undefined {
