@@ -19,5 +19,15 @@ export * from './formats/pack.js';
 export * from './formats/scale.js';
 export * from './formats/view.js';
 export * from './precision/recipes.js';
+export * from './schedule/build.js';
+export * from './schedule/picture.js';
+export {
+  type IndexRange,
+  type Phase,
+  Schedule,
+  type ScheduleJson,
+  type SchedulePosition,
+  type ScheduleRule,
+} from './schedule/schedule.js';
 export * from './softmax/pipeline.js';
 export { type RowSoftmax, type RowTrace, rowSoftmax } from './softmax/row.js';

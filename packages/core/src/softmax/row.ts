@@ -60,6 +60,8 @@ export function rowSoftmax(
 ): RowSoftmax {
   const { reference, sum: sumRule } = pipeline;
   const round = arithmetic === 'f32' ? Math.fround : (x: number) => x;
+  // log2 of the weight at the reference; exact terms of the sum must be as high.
+  const lift = pipeline.weights.kind === 'direct' ? pipeline.weights.shift : 0;
   const weigh = weightStage(pipeline.weights, arithmetic);
   const weights = new Float64Array(tile);
   const total: Reals = arithmetic === 'f32' ? new Float32Array(valueSize) : new Float64Array(valueSize);
@@ -104,7 +106,7 @@ export function rowSoftmax(
         weights[j] = first + j < begin ? -Infinity : round(scores[first + j]! - m);
       }
       if (sumRule === 'exact') {
-        for (let j = 0; j < count; j++) sum = round(sum + 2 ** weights[j]!);
+        for (let j = 0; j < count; j++) sum = round(sum + 2 ** (weights[j]! + lift));
       }
       trace.saturations += weigh(weights, count);
       if (sumRule === 'weights') {
@@ -118,7 +120,7 @@ export function rowSoftmax(
       out.fill(0);
       return trace;
     }
-    const normaliser = round(sum + 2 ** (sink - m));
+    const normaliser = round(sum + 2 ** (sink - m + lift));
     for (let c = 0; c < valueSize; c++) out[c] = total[c]! / normaliser;
     return trace;
   }
