@@ -1,4 +1,4 @@
-export { encodePrompt } from './prompt.js';
-export { type DiffusionVariant, diffusionVariants, openModel } from './model.js';
+export { openModel } from './model.js';
 export { psnr, toPng } from './picture.js';
-export { gaussianNoise, type SampleOptions, sample, STEPS } from './sample.js';
+export { encodePrompt } from './prompt.js';
+export { gaussianNoise, type SampleOptions, STEPS, sample } from './sample.js';

@@ -25,7 +25,9 @@ export function encodePrompt(prompt: string): number[] {
   const words = prompt.toLowerCase().match(/[a-z]+/g) ?? [];
   if (words.length === 0) throw new MxattnError('the image prompt is empty');
   if (words.length > config.max_words) {
-    throw new MxattnError(`the image prompt "${prompt}" has ${words.length} words; at most ${config.max_words}`);
+    throw new MxattnError(
+      `the image prompt "${prompt}" has ${words.length} words; at most ${config.max_words}`,
+    );
   }
   return padded(
     words.map((word) => {

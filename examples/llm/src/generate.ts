@@ -1,32 +1,34 @@
 import { pipeline, TextStreamer } from '@huggingface/transformers';
-import { type LlmVariant, MODEL, withVariant } from './variants.js';
+import type { PatchOptions } from '@mxattn/transformers-patch';
+import { MODEL, withAttention } from './models.js';
 
 export interface Generated {
   /** Prompt and continuation. */
   readonly text: string;
-  /** Mean time of a new token after the first, which includes the prompt. */
+  /** Mean time of a token after the first, whose time is the prompt's. */
   readonly msPerToken: number;
 }
 
 /**
  * Continues a prompt greedily.
  *
+ * @param attention How mxattn runs the model; null: not at all.
  * @param onToken Called with the number of tokens so far.
  */
 export async function generate(
-  variant: LlmVariant,
+  attention: PatchOptions | null,
   prompt: string,
   tokens: number,
   threads: number,
   onToken: (count: number) => void = () => {},
 ): Promise<Generated> {
-  return withVariant(variant, async () => {
+  return withAttention(attention, async () => {
     const generator = await pipeline('text-generation', MODEL, {
       dtype: 'fp32',
       session_options: { intraOpNumThreads: threads },
     });
     try {
-      // Once unmeasured: first-time allocations and code generation.
+      // Once unmeasured: first allocations, code compiled on first use.
       await generator(prompt, { max_new_tokens: 4, do_sample: false });
       const times: number[] = [];
       const streamer = new TextStreamer(generator.tokenizer, {
@@ -36,11 +38,8 @@ export async function generate(
           onToken(times.length);
         },
       });
-      const [result] = (await generator(prompt, {
-        max_new_tokens: tokens,
-        do_sample: false,
-        streamer,
-      })) as [{ generated_text: string }];
+      const options = { max_new_tokens: tokens, do_sample: false, streamer };
+      const [result] = (await generator(prompt, options)) as [{ generated_text: string }];
       const elapsed = times.at(-1)! - times[0]!;
       return { text: result.generated_text, msPerToken: elapsed / Math.max(1, times.length - 1) };
     } finally {

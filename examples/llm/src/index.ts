@@ -1,3 +1,3 @@
-export { generate, type Generated } from './generate.js';
+export { type Generated, generate } from './generate.js';
+export { openModels } from './models.js';
 export { heldOutTokens, type Perplexity, perplexity } from './perplexity.js';
-export { type LlmVariant, llmVariants, withVariant } from './variants.js';

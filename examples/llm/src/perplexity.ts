@@ -1,7 +1,8 @@
 import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import { AutoModelForCausalLM, AutoTokenizer, Tensor } from '@huggingface/transformers';
-import { type LlmVariant, MODEL, MODELS, withVariant } from './variants.js';
+import { MxattnError } from '@mxattn/core';
+import type { PatchOptions } from '@mxattn/transformers-patch';
+import { MODEL, withAttention } from './models.js';
 
 /** Tokens that one window predicts; the model's context is 2,048. */
 const WINDOW = 1024;
@@ -13,24 +14,36 @@ export interface Perplexity {
   readonly tokens: number;
 }
 
-/** The first `count` tokens of the text the model never saw, documents separated by the end-of-text token. */
-export async function heldOutTokens(count: number): Promise<number[]> {
-  const text = await readFile(join(MODELS, 'heldout.txt'), 'utf8');
+/**
+ * The first `count` tokens of a text the model never saw, its documents separated by the end-of-text token.
+ *
+ * @throws MxattnError when the file is missing or too short.
+ */
+export async function heldOutTokens(file: string, count: number): Promise<number[]> {
+  const text = await readFile(file, 'utf8').catch(() => {
+    throw new MxattnError(`the held-out text ${file} cannot be read`);
+  });
   const tokenizer = await AutoTokenizer.from_pretrained(MODEL);
-  // A token is seldom shorter than two characters; far more text than needed would only take time.
+  // A token is seldom longer than eight characters; the rest of the text would only take time.
   const ids = tokenizer.encode(text.slice(0, count * 8).replaceAll('\n<|endoftext|>\n', '<|endoftext|>'));
-  if (ids.length < count) throw new Error(`the held-out text has only ${ids.length} tokens, not ${count}`);
+  if (ids.length < count)
+    throw new MxattnError(`the held-out text ${file} has ${ids.length} tokens, not ${count}`);
   return ids.slice(0, count);
 }
 
-/** Perplexity of a variant over windows of 1,024 tokens. */
+/**
+ * Perplexity over windows of 1,024 tokens.
+ *
+ * @param attention How mxattn runs the model; null: not at all.
+ * @param ids Tokens of the text; the ones after the last whole window are left out.
+ */
 export async function perplexity(
-  variant: LlmVariant,
+  attention: PatchOptions | null,
   ids: readonly number[],
   threads: number,
   onWindow: (done: number, windows: number) => void = () => {},
 ): Promise<Perplexity> {
-  return withVariant(variant, async () => {
+  return withAttention(attention, async () => {
     const model = await AutoModelForCausalLM.from_pretrained(MODEL, {
       dtype: 'fp32',
       session_options: { intraOpNumThreads: threads },

@@ -139,11 +139,12 @@ class BlockScaledEngine {
   // log2 units above the reference at which P would pass 448 (the affine value passes 135.75).
   static constexpr float kRollback = 135.75f - 127.f + 60801.f / 1048576.f;
 
-  // 2^x as a bf16 whose bits are 2^7 * (x + 127 - c); 0 where that is not a normal number.
+  // 2^x as a bf16 whose bits are 2^7 * (x + 127 - c). 0 below kSmallestExponent, as in the f32 softmax: the key that
+  // set the reference keeps a weight near 1 in the sum.
   MXATTN_INLINE Floats schraudolph(Floats x) {
-    Ints affine = toInts(maximum(x, splat(-126.f)) * 0x1p23f) + (127 * (1 << 23) - kSchraudolphOffset);
+    Ints affine = toInts(maximum(x, splat(kSmallestExponent)) * 0x1p23f) + (127 * (1 << 23) - kSchraudolphOffset);
     Ints rounded = (affine + 0x7fff + ((affine >> 16) & 1)) & static_cast<int32_t>(0xffff0000);
-    return x <= -126.f ? Floats{} : fromBits(rounded);
+    return x < kSmallestExponent ? Floats{} : fromBits(rounded);
   }
 
   void quantise(const float* from, float factor, int8_t* codes, float* scales) const {

@@ -65,10 +65,14 @@ MXATTN_INLINE Floats sumOfLanes(Floats x) {
   return x;
 }
 
-// 2^x to 1e-7 relative; 0 below -126.
+// Below this a weight 2^x is 0. It would change no sum of fewer than 2^50 weights with one near 1 among them, and
+// products with it would be subnormal numbers, which cost a hundred times as much as others.
+constexpr float kSmallestExponent = -80.f;
+
+// 2^x to 1e-7 relative; 0 below kSmallestExponent.
 MXATTN_INLINE Floats exp2(Floats x) {
   const float kRound = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer held in the low mantissa bits
-  Floats clamped = maximum(x, splat(-126.f));
+  Floats clamped = maximum(x, splat(kSmallestExponent));
   Floats shifted = clamped + kRound;
   Floats f = clamped - (shifted - kRound);
   // Taylor series of 2^f on [-1/2, 1/2]: the first term left out is 5e-9.
@@ -81,7 +85,7 @@ MXATTN_INLINE Floats exp2(Floats x) {
   p = p * f + 6.93147181e-1f;
   p = p * f + 1.f;
   Floats result = fromBits(bits(p) + (bits(shifted) << 23));
-  return x < -126.f ? Floats{} : result;
+  return x < kSmallestExponent ? Floats{} : result;
 }
 
 // tanh to 1e-7 absolute.

@@ -28,7 +28,18 @@ export function nativeBackend(isa?: string): Backend {
       return true;
     },
     async attention(tensors, spec, recipe) {
-      const { batch, heads, kvHeads, queryLength, keyLength, headSize, valueHeadSize, scale, softcap, causal } = spec;
+      const {
+        batch,
+        heads,
+        kvHeads,
+        queryLength,
+        keyLength,
+        headSize,
+        valueHeadSize,
+        scale,
+        softcap,
+        causal,
+      } = spec;
       const bias = scoreBias(tensors, spec);
       const bhsd = (data: Float32Array, headCount: number, length: number, size: number) =>
         spec.layout === 'BHSD' ? data : swapSequenceAndHeads(data, batch, length, headCount, size);
@@ -54,7 +65,9 @@ export function nativeBackend(isa?: string): Backend {
         precision: recipe.id,
         isa: build,
       });
-      return spec.layout === 'BHSD' ? out : swapSequenceAndHeads(out, batch, heads, queryLength, valueHeadSize);
+      return spec.layout === 'BHSD'
+        ? out
+        : swapSequenceAndHeads(out, batch, heads, queryLength, valueHeadSize);
     },
   };
 }
@@ -80,7 +93,10 @@ function swapSequenceAndHeads(
 }
 
 /** Bias and mask as one additive bias: the kernel takes no other. */
-function scoreBias({ bias, mask }: AttentionTensors, spec: AttentionSpec): ScoreTensor<Float32Array> | undefined {
+function scoreBias(
+  { bias, mask }: AttentionTensors,
+  spec: AttentionSpec,
+): ScoreTensor<Float32Array> | undefined {
   if (!mask) return bias;
   const masked = Float32Array.from(mask.data, (keep) => (keep ? 0 : -Infinity));
   if (!bias) return { data: masked, dims: mask.dims };

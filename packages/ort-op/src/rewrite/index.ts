@@ -1,2 +1,3 @@
 export { type ConversionReport, type ConvertOptions, convertModel, type TargetName } from './convert.js';
-export { fusedDomain, fusedOperator, precisionInput } from './targets/fused.js';
+export { convertedAttentions } from './converted.js';
+export { fusedDomain, fusedOperator, precisionInput, withoutPrecisionDefault } from './targets/fused.js';

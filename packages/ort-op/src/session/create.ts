@@ -4,7 +4,7 @@ import { type ModelSource, modelInputs, modelOutputs, readModel, writeModel } fr
 import { addon } from '../native/addon.js';
 import { nativeRecipes } from '../native/backend.js';
 import { chooseIsa } from '../native/isa.js';
-import { convertModel } from '../rewrite/index.js';
+import { convertedAttentions, convertModel, withoutPrecisionDefault } from '../rewrite/index.js';
 import { FusedSession } from './fused-session.js';
 import { type MxattnSessionOptions, nativeOptions, stockOptions, unsupportedOption } from './options.js';
 import { sessionSchedule } from './precision.js';
@@ -35,7 +35,8 @@ export async function createSession(
   if (!BACKENDS.includes(backend)) {
     throw new MxattnError(`unknown backend "${backend}"; there are ${BACKENDS.join(', ')}`);
   }
-  const bytesOrPath = typeof source === 'string' || source instanceof Uint8Array ? source : new Uint8Array(source);
+  const bytesOrPath =
+    typeof source === 'string' || source instanceof Uint8Array ? source : new Uint8Array(source);
   const runtime = findRuntime(options.runtime);
 
   const stock = async (report: Omit<SessionReport, 'backend'>) => {
@@ -57,12 +58,21 @@ export async function createSession(
   }
   const isa = chooseIsa(options.isa);
   checkPrecisions(plan);
-  const { model, report } = convertModel(readModel(bytesOrPath));
+  const original = readModel(bytesOrPath);
+  const converted = convertedAttentions(original);
+  const { model, report } =
+    converted.length > 0
+      ? { model: original, report: { replaced: converted, left: [] } }
+      : convertModel(original);
   const { replaced, left } = report;
   if (replaced.length === 0) return stock({ reason: 'no attention to replace', replaced, left });
 
   const path = typeof source === 'string' ? source : undefined;
-  const native = await addon().createSession(runtime.library, writeModel(model), nativeOptions(options, isa, path));
+  const native = await addon().createSession(
+    runtime.library,
+    writeModel(withoutPrecisionDefault(model)),
+    nativeOptions(options, isa, path),
+  );
   return new FusedSession(native, runtime, plan, modelInputs(model), modelOutputs(model), {
     backend: 'native',
     isa,

@@ -28,14 +28,17 @@ function nativeFeed(input: ValueSignature, tensor: Tensor | undefined): NativeFe
   if (!tensor) throw new MxattnError(`input "${input.name}" is missing; it is ${expected}`);
   const type = elementTypeNumber(tensor.type);
   const given = `${tensor.type} [${tensor.dims?.join(', ')}]`;
-  if (type === undefined) throw new MxattnError(`input "${input.name}" is ${given}; this type is not supported`);
+  if (type === undefined)
+    throw new MxattnError(`input "${input.name}" is ${given}; this type is not supported`);
   const fits =
     tensor.type === input.type &&
     tensor.dims.length === input.dims.length &&
     input.dims.every((dim, axis) => typeof dim !== 'number' || dim === tensor.dims[axis]);
   if (!fits) throw new MxattnError(`input "${input.name}" is ${given}, but the model takes ${expected}`);
   if (tensor.location !== 'cpu' && tensor.location !== 'cpu-pinned') {
-    throw new MxattnError(`input "${input.name}" lies in ${tensor.location}; download it to CPU memory first`);
+    throw new MxattnError(
+      `input "${input.name}" lies in ${tensor.location}; download it to CPU memory first`,
+    );
   }
   const { buffer, byteOffset, byteLength } = tensor.data as Exclude<Tensor['data'], string[]>;
   return { name: input.name, type, dims: tensor.dims, data: new Uint8Array(buffer, byteOffset, byteLength) };

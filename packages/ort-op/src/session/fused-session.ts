@@ -52,7 +52,9 @@ export class FusedSession implements MxattnSession {
       ],
       names,
     );
-    return Object.fromEntries(names.map((name, i) => [name, this.tensor(name, outputs[i]!, targets.get(name))]));
+    return Object.fromEntries(
+      names.map((name, i) => [name, this.tensor(name, outputs[i]!, targets.get(name))]),
+    );
   }
 
   private tensor(name: string, output: NativeTensor, target: Tensor | undefined): Tensor {
@@ -82,5 +84,5 @@ export class FusedSession implements MxattnSession {
 }
 
 function metadata({ name, type, dims }: ValueSignature): InferenceSession.ValueMetadata {
-  return { name, isTensor: true, type, shape: dims };
+  return type === undefined ? { name, isTensor: false } : { name, isTensor: true, type, shape: dims };
 }

@@ -36,7 +36,8 @@ export function unsupportedOption(options: MxattnSessionOptions): string | undef
   }
   if (options.enableProfiling) return 'enableProfiling is not supported';
   if (options.optimizedModelFilePath) return 'optimizedModelFilePath is not supported';
-  if (options.externalData?.length) return 'externalData is not supported; pass the path of the model instead';
+  if (options.externalData?.length)
+    return 'externalData is not supported; pass the path of the model instead';
   const locations = options.preferredOutputLocation;
   for (const location of typeof locations === 'object' ? Object.values(locations) : [locations ?? 'cpu']) {
     if (location !== 'cpu') return `preferredOutputLocation is "${location}"; only cpu is supported`;

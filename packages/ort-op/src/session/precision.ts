@@ -35,6 +35,8 @@ export function layerPrecisions(
 
 /** A cache is a pair of inputs named past...; its sequence is the last but one axis. */
 function phaseOf(feeds: Feeds): Phase {
-  const decoding = Object.entries(feeds).some(([name, tensor]) => /^past/.test(name) && (tensor.dims.at(-2) ?? 0) > 0);
+  const decoding = Object.entries(feeds).some(
+    ([name, tensor]) => /^past/.test(name) && (tensor.dims.at(-2) ?? 0) > 0,
+  );
   return decoding ? 'decode' : 'prefill';
 }

@@ -25,8 +25,10 @@ export function runArguments(
     for (const name of first) checkOutput(outputNames, name);
     return { names: first as readonly string[], targets, options: second ?? {} };
   }
-  const isFetches = first && (second !== undefined || Object.keys(first).some((key) => outputNames.includes(key)));
-  if (!isFetches) return { names: outputNames, targets, options: (first as MxattnRunOptions | undefined) ?? {} };
+  const isFetches =
+    first && (second !== undefined || Object.keys(first).some((key) => outputNames.includes(key)));
+  if (!isFetches)
+    return { names: outputNames, targets, options: (first as MxattnRunOptions | undefined) ?? {} };
   for (const [name, target] of Object.entries(first as Record<string, Tensor | null>)) {
     checkOutput(outputNames, name);
     if (target) targets.set(name, target);

@@ -31,9 +31,12 @@ export function findRuntime(from: string | URL = import.meta.url): Runtime {
   try {
     entry = require.resolve('onnxruntime-node');
   } catch (error) {
-    throw new MxattnError(`onnxruntime-node is not installed where ${from} could load it; add it as a dependency`, {
-      cause: error,
-    });
+    throw new MxattnError(
+      `onnxruntime-node is not installed where ${from} could load it; add it as a dependency`,
+      {
+        cause: error,
+      },
+    );
   }
   return { ort: require(entry) as typeof Ort, library: findLibrary(join(dirname(entry), '..')) };
 }

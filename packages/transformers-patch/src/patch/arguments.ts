@@ -8,7 +8,9 @@ export function modelArguments(args: readonly unknown[]): {
   const [source, second, third, fourth] = args;
   if (typeof source === 'string' || ArrayBuffer.isView(source)) {
     const model =
-      typeof source === 'string' ? source : new Uint8Array(source.buffer, source.byteOffset, source.byteLength);
+      typeof source === 'string'
+        ? source
+        : new Uint8Array(source.buffer, source.byteOffset, source.byteLength);
     return { model, options: asOptions(second) };
   }
   const buffer = source as ArrayBuffer;

@@ -1,8 +1,7 @@
 import { createRequire } from 'node:module';
-import { schedule } from '@mxattn/core';
+import { MxattnError, schedule } from '@mxattn/core';
 import { createSession, findRuntime, type MxattnSessionOptions, type SessionReport } from '@mxattn/ort-op';
 import type { InferenceSession } from 'onnxruntime-common';
-import { MxattnError } from '@mxattn/core';
 import { modelArguments } from './arguments.js';
 
 /** How patched models run. Give a precision or a schedule by layer or phase, not both. */
@@ -47,13 +46,14 @@ export function patch(options: PatchOptions = {}): void {
   unpatch();
   const original = target.create;
   patched = { target, original };
-  target.create = (async (...args: Parameters<Create>) => {
+  const create = async (...args: unknown[]) => {
     const { model, options } = modelArguments(args);
     const created = await createSession(model, { ...options, ...session, runtime: transformers }, original);
     const name = typeof model === 'string' ? model : `${model.byteLength} bytes`;
     reports.push({ model: name, ...created.report });
     return created;
-  }) as Create;
+  };
+  target.create = create as Create;
 }
 
 /** Models loaded from now on run as without mxattn. Does nothing when nothing is patched. */
@@ -83,6 +83,8 @@ function resolveTransformers(from: string | URL): string {
   try {
     return createRequire(from).resolve('@huggingface/transformers');
   } catch (error) {
-    throw new MxattnError(`@huggingface/transformers is not installed where ${from} could load it`, { cause: error });
+    throw new MxattnError(`@huggingface/transformers is not installed where ${from} could load it`, {
+      cause: error,
+    });
   }
 }

@@ -1,9 +1,10 @@
 import { create } from '@bufbuild/protobuf';
 import { attributes } from '../../model/build.js';
-import { DataType, opsets } from '../../model/index.js';
+import { DataType, type ModelProto, opsets } from '../../model/index.js';
 import { ValueInfoProtoSchema } from '../../model/onnx_pb.js';
 import { tensorProto } from '../../model/tensors.js';
 import { biasObstacle, biasValue } from '../bias.js';
+import { copy } from '../edits.js';
 import { operandValue } from '../operand.js';
 import { fusedAttentionBody } from './fused-body.js';
 import type { Target } from './target.js';
@@ -16,6 +17,16 @@ export const fusedOperator = 'FusedAttention';
 export const precisionInput = 'mxattn.precision';
 /** Bias of the attentions that have none. */
 const noBias = 'mxattn.no_bias';
+
+/**
+ * A converted model whose precision must be fed: for a session that always feeds it. ONNX Runtime warns of inputs that
+ * have a default.
+ */
+export function withoutPrecisionDefault(model: ModelProto): ModelProto {
+  const graph = model.graph!;
+  const initializer = graph.initializer.filter((tensor) => tensor.name !== precisionInput);
+  return copy(model, { graph: copy(graph, { initializer }) });
+}
 
 /**
  * The FusedAttention operator of mxattn. The model also gets a function of that name made of standard
