@@ -2,14 +2,23 @@ import type { PrecisionName } from '../precision/recipes.js';
 import type { Phase, Schedule } from './schedule.js';
 
 const CELL = 18;
+const LEGEND = 100;
 const MARGIN = { left: 52, top: 8, bottom: 44 };
 
-// Darker is more precise; the steps of one sequential scale, told apart also without colour.
+// One hue per family of recipes, darker for more bits, so that the four usual ones also differ in grey.
 const COLORS: Readonly<Record<PrecisionName, string>> = {
   f32: '#0b3954',
   mxfp8: '#1f7a8c',
+  'mxfp8-lifted': '#2a93a8',
   mxfp6: '#5fb3b3',
+  'mxfp6-direct': '#7cc4c4',
   mxfp4: '#d6e9c6',
+  f8f6: '#6d597a',
+  f6f8: '#8d789a',
+  f6f4: '#b09fbb',
+  f4f8: '#cfc3d6',
+  efq4: '#f4a259',
+  'efq4-lut': '#bc6c25',
 };
 
 /** What a picture of a schedule shows. */
@@ -40,13 +49,13 @@ export function scheduleSvg(schedule: Schedule, options: SchedulePictureOptions 
   }
   const bottom = MARGIN.top + layers * CELL;
   const legend = [...used].map((precision, i) => {
-    const x = MARGIN.left + i * 70;
+    const x = MARGIN.left + i * LEGEND;
     return (
       `<rect x="${x}" y="${bottom + 24}" width="12" height="12" fill="${COLORS[precision]}"/>` +
       `<text x="${x + 16}" y="${bottom + 34}">${precision}</text>`
     );
   });
-  const width = MARGIN.left + Math.max(steps * CELL, used.size * 70) + 8;
+  const width = MARGIN.left + Math.max(steps * CELL, used.size * LEGEND) + 8;
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${bottom + MARGIN.bottom}" ` +
       'font-family="system-ui, sans-serif" font-size="11">',

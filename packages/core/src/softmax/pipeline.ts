@@ -95,8 +95,15 @@ export function conventional(operand: WeightOperand | null): SoftmaxPipeline {
 /**
  * Fused-Softmax (arXiv 2611.09225): frozen reference with rollback, Schraudolph exponential to bfloat16, weights
  * rounded to `operand`, the sum of the same weights.
+ *
+ * @param rollback by default the height at which a weight passes 448: times the fixed scale of the operand, if it
+ *   has one.
  */
-export function fused(operand: WeightOperand, rollback: number | null = ROLLBACK_THRESHOLD): SoftmaxPipeline {
+export function fused(
+  operand: WeightOperand,
+  rollback: number | null = ROLLBACK_THRESHOLD +
+    (typeof operand.scale === 'string' ? 0 : operand.scale.exponent),
+): SoftmaxPipeline {
   return {
     reference: { kind: 'frozen', rollback },
     weights: {
