@@ -24,3 +24,10 @@ export function relativeError(a: ArrayLike<number>, b: ArrayLike<number>): numbe
   }
   return Math.sqrt(difference / (norm || 1));
 }
+
+/** Much faster on long arrays than comparing elements one by one, and equal NaNs are equal. */
+export function sameBytes(a: Float32Array, b: Float32Array): boolean {
+  const bytes = ({ buffer, byteOffset, byteLength }: Float32Array) =>
+    Buffer.from(buffer, byteOffset, byteLength);
+  return bytes(a).equals(bytes(b));
+}

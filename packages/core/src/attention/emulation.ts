@@ -64,8 +64,9 @@ function largestMagnitude(values: Float32Array): number {
 }
 
 /**
- * Attention on really quantised operands, as the recipe says, element by element in float64 (or float32): what a
- * native kernel of the same recipe is compared with. Fold, rotation, quantisation, softmax and product with V
+ * Attention on really quantised operands, as the recipe says, element by element in float64 (or float32, in the order
+ * of operations that kernels share: then the codes of the operands are theirs): what a native kernel of the same
+ * recipe is compared with. Fold, rotation, quantisation, softmax and product with V
  * follow Fused-Softmax Attention (arXiv 2611.09225) or EFQ-Softmax (arXiv 2609.09721).
  *
  * @returns the output: [batch, heads, queryLength, valueHeadSize], or BSHD in that layout.
@@ -82,7 +83,8 @@ export function emulateAttention<T extends Reals = Float32Array>(
   const { arithmetic = 'f64', trace, output = new Float32Array(outputLength(spec)) as T } = options;
   const round = arithmetic === 'f32' ? Math.fround : (x: number) => x;
   const dot = arithmetic === 'f32' ? dotRowsF32 : dotRows;
-  const fold = spec.scale * Math.LOG2E;
+  // A kernel's scale is a float32 before it is folded.
+  const fold = round(round(spec.scale) * Math.LOG2E);
   const rotated = recipe.hadamard && hasHadamard(headSize);
   const softmax = rowSoftmax(recipe.softmax, recipe.tile, valueHeadSize, arithmetic);
   const valueScale =
@@ -97,9 +99,16 @@ export function emulateAttention<T extends Reals = Float32Array>(
 
   function prepare(rows: Float64Array, length: number, factor: number): void {
     for (let i = 0; i < rows.length; i++) rows[i] = round(rows[i]! * factor);
-    if (rotated) hadamardRows(rows, headSize);
+    if (rotated && arithmetic === 'f32') rows.set(rotatedInF32(rows));
+    else if (rotated) hadamardRows(rows, headSize);
     if (recipe.stage === 'bf16') for (let i = 0; i < rows.length; i++) rows[i] = fromBf16(toBf16(rows[i]!));
     if (recipe.queryKey) roundToBlocks(rows, rowView(length, headSize), recipe.queryKey);
+  }
+
+  function rotatedInF32(rows: Float64Array): Float32Array {
+    const rounded = Float32Array.from(rows);
+    hadamardRows(rounded, headSize);
+    return rounded;
   }
 
   const kernel: HeadKernel = {

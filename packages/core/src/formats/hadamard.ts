@@ -9,13 +9,14 @@ export function hasHadamard(size: number): boolean {
 /**
  * Rotates contiguous rows of `size` values in place by the orthonormal Walsh-Hadamard matrix (Sylvester's
  * order). It spreads an outlier channel over the whole row and leaves dot products of two rotated rows as
- * they were.
+ * they were. In a Float32Array every step is rounded to float32.
  *
  * @throws MxattnError if size is no power of two.
  */
 export function hadamardRows(values: Reals, size: number): void {
   if (!hasHadamard(size)) throw new MxattnError(`Hadamard rotation: ${size} is no power of two`);
-  const norm = 1 / Math.sqrt(size);
+  const exact = 1 / Math.sqrt(size);
+  const norm = values instanceof Float32Array ? Math.fround(exact) : exact;
   for (let row = 0; row < values.length; row += size) {
     for (let half = 1; half < size; half *= 2) {
       for (let group = row; group < row + size; group += 2 * half) {

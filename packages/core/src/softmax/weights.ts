@@ -45,7 +45,8 @@ function exponentialStage(exponential: Exponential, arithmetic: Arithmetic): Wei
     for (let i = 0; i < count; i++) {
       const x = tile[i]!;
       if (Number.isNaN(x)) continue;
-      const bits = roundEven(Math.max(0, round(x * 2 ** 23 + offset)) / 2 ** 16);
+      // Not rounded to float32, which near 2^30 would lose 6 bits: kernels add the offset to an integer.
+      const bits = roundEven(Math.max(0, x * 2 ** 23 + offset) / 2 ** 16);
       if (bits > LARGEST_BF16) saturated++;
       tile[i] = fromBf16(Math.min(bits, LARGEST_BF16));
     }

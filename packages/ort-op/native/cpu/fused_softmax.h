@@ -59,9 +59,10 @@ class BlockScaledEngine {
     if (rows.count == 0) return unit;
     int64_t group = problem_.heads / problem_.kvHeads;
     int64_t firstRow = (rows.batch * problem_.kvHeads + rows.kvHead) * group * problem_.queryLength + rows.first;
+    auto fold = static_cast<float>(problem_.scale * 1.4426950408889634);  // scale * log2(e)
     for (int row = 0; row < rows.count; row++) {
       int8_t* codes = unit.query + row * padded;
-      quantise(problem_.query + (firstRow + row) * problem_.headSize, problem_.scale * kLog2e, codes,
+      quantise(problem_.query + (firstRow + row) * problem_.headSize, fold, codes,
                unit.queryScale + row * headBlocks_);
       for (int64_t b = 0; b < headBlocks_; b++) {
         int32_t sum = 0;
@@ -154,7 +155,7 @@ class BlockScaledEngine {
     for (int64_t c = size; c < padded; c++) x[c] = 0;
     if (rotated_) {
       hadamard(x, size);
-      float norm = 1.f / std::sqrt(static_cast<float>(size));
+      auto norm = static_cast<float>(1 / std::sqrt(static_cast<double>(size)));
       for (int64_t c = 0; c < size; c++) x[c] *= norm;
     }
     quantiseRow(x, headBlocks_, operand_, codes, scales);
