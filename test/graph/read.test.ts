@@ -64,7 +64,7 @@ describe('a model read', () => {
     // Field 1000, a string of two bytes.
     const unknown = Uint8Array.of(0xc2, 0x3e, 2, 0x68, 0x69);
     const written = writeModel(convertModel(Buffer.concat([bytes, unknown])).model);
-    expect(Buffer.from(written).includes(unknown)).toBe(true);
+    expect(Buffer.from(written).includes(Buffer.from(unknown))).toBe(true);
   });
 
   it('says what goes in and out', () => {

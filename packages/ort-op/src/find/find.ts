@@ -64,12 +64,12 @@ function matchAttention(
     return { reason: `its softmax is over axis ${axis}, not over the keys` };
 
   const nodes = [...scores.nodes, softmax, ...output.nodes];
-  const shared = secondUse(graph, nodes);
-  if (shared) return { reason: shared };
+  const readers = otherReaders(graph, nodes);
+  if ('reason' in readers) return readers;
 
-  const operands = fourAxes(graph, scores, output.value);
-  if (!operands) return { reason: `its query, key and value have ${rank} axes, not 4` };
-  const { query, key, value, scale, kvHeads } = operands;
+  const operands = operandsOf(graph, scores, output.value);
+  if (!operands) return { reason: `its query, key and value have ${rank} axes that cannot be told apart` };
+  const { query, key, value, scale } = operands;
   const [queryDims, valueDims] = [dimsOf(graph, query), dimsOf(graph, value)];
   const type = graph.fact(query.value).type;
   if (type !== DataType.FLOAT) return { reason: typeReason(type) };
@@ -84,25 +84,32 @@ function matchAttention(
     bias: scores.bias,
     scale,
     softcap: scores.softcap,
-    heads: known(queryDims?.[1]),
-    kvHeads: kvHeads ?? known(valueDims?.[1]),
-    headSize: known(queryDims?.[3]),
-    valueHeadSize: known(valueDims?.[3]),
+    heads: headsOf(queryDims),
+    kvHeads: headsOf(valueDims),
+    headSize: known(queryDims?.at(-1)),
+    valueHeadSize: known(valueDims?.at(-1)),
     selfAttention: isSelfAttention(origins[0]!, origins[1]!, origins[2]!),
     hasCache: origins.some((origin) => origin.hasCache),
     maskKind: maskKind(scores.bias),
     softmax,
+    shapeReaders: readers.shapes,
     outputNode: output.nodes.at(-1)!,
   };
 }
 
-/** Query, key and value as [batch, heads, length, size], key and value before their heads are repeated. */
-function fourAxes(graph: GraphIndex, scores: Scores, valueOperand: Operand) {
-  const trace = scores.query.permutation.length === 4 ? traceOperand : unfoldOperand;
-  const [query, key, value] = [scores.query, scores.key, valueOperand].map((operand) =>
-    trace(graph, operand),
-  );
-  if (!query || !key || !value || value.permutation.length !== 4) return undefined;
+/** Query, key and value with their axes told apart, key and value before their heads are repeated. */
+function operandsOf(graph: GraphIndex, scores: Scores, valueOperand: Operand) {
+  const start = [scores.query, scores.key, valueOperand];
+  const folded = scores.query.permutation.length !== 4;
+  let traced = start.map((operand) => (folded ? unfoldOperand : traceOperand)(graph, operand));
+  if (folded && traced.some((operand) => !operand) && scores.query.permutation.length === 3) {
+    // Never split into heads: one head.
+    traced = start.map((operand) => traceOperand(graph, operand));
+  }
+  const [query, key, value] = traced;
+  if (!query || !key || !value) return undefined;
+  const ranks = new Set([query, key, value].map((operand) => operand.permutation.length));
+  if (ranks.size !== 1) return undefined;
   // What the model multiplies its values by is no scale of the scores.
   if (value.scale !== 1) return undefined;
   const scale = scores.scale * query.scale * key.scale;
@@ -111,28 +118,39 @@ function fourAxes(graph: GraphIndex, scores: Scores, valueOperand: Operand) {
     plain(operand) ? beforeRepeat(graph, operand.value) : undefined,
   );
   if (!repeatedKey || !repeatedValue || repeatedKey.times !== repeatedValue.times) {
-    return { query, key, value, scale, kvHeads: undefined };
+    return { query, key, value, scale };
   }
   const original = (repeated: { value: string }): Operand => ({
     value: repeated.value,
     permutation: identity(4),
   });
-  const kvHeads = known(graph.fact(repeatedKey.value).dims?.[1]);
-  return { query, key: original(repeatedKey), value: original(repeatedValue), scale, kvHeads };
+  return { query, key: original(repeatedKey), value: original(repeatedValue), scale };
 }
 
-/** Says so if anything but the attention itself uses what its nodes compute. */
-function secondUse(graph: GraphIndex, nodes: readonly NodeProto[]): string | undefined {
+/**
+ * The nodes outside of an attention that read the shape of something inside; a reason why it must stay where
+ * one reads more than that.
+ */
+function otherReaders(
+  graph: GraphIndex,
+  nodes: readonly NodeProto[],
+): { shapes: NodeProto[] } | { reason: string } {
   const own = new Set(nodes);
+  const shapes: NodeProto[] = [];
   for (const node of nodes.slice(0, -1)) {
     const value = node.output[0] ?? '';
-    const what =
-      node.opType === 'Softmax' ? 'its probabilities' : `the output of its ${node.opType} ${node.name}`;
-    if (graph.isOutput(value)) return `${what} are an output of the model`;
-    const other = graph.consumers(value).find((user) => !own.has(user));
-    if (other) return `${what} are used a second time, by ${other.opType} ${other.name}`;
+    const rank = graph.fact(value).dims?.length ?? 0;
+    const what = node.opType === 'Softmax' ? 'its probabilities' : `the outputs of its ${node.opType}`;
+    if (graph.isOutput(value)) return { reason: `${what} are an output of the model` };
+    for (const reader of graph.consumers(value)) {
+      if (own.has(reader)) continue;
+      const other = reader.opType !== 'Shape' || (rank !== 3 && rank !== 4);
+      if (other)
+        return { reason: `${what} are used a second time, by ${reader.opType} ${reader.name}`.trim() };
+      shapes.push(reader);
+    }
   }
-  return undefined;
+  return { shapes };
 }
 
 function typeReason(type: DataType | undefined): string {
@@ -143,6 +161,10 @@ function typeReason(type: DataType | undefined): string {
 function dimsOf(graph: GraphIndex, operand: Operand): (Dim | undefined)[] | undefined {
   const dims = graph.fact(operand.value).dims;
   return dims && operand.permutation.map((axis) => dims[axis]);
+}
+
+function headsOf(dims: readonly (Dim | undefined)[] | undefined): number | undefined {
+  return dims?.length === 3 ? 1 : known(dims?.[1]);
 }
 
 function known(dim: Dim | undefined): number | undefined {

@@ -1,7 +1,10 @@
 import type { GraphIndex, NodeProto } from '../model/index.js';
 import type { Dim } from '../model/symbols.js';
 
-/** A tensor of the graph as attention reads it: the value itself, or its axes permuted. */
+/**
+ * A tensor of the graph as attention reads it: the value itself, or its axes permuted. Of three axes it is
+ * [batch, length, size], attention with a single head; of four [batch, heads, length, size].
+ */
 export interface Operand {
   readonly value: string;
   /** Axis `a` of the operand is axis `permutation[a]` of the value; the identity where nothing changes. */
@@ -49,14 +52,14 @@ export interface AttentionSummary {
 export interface FoundAttention extends AttentionSummary {
   /** The graph it is in. */
   readonly graph: GraphIndex;
-  /** [batch, heads, query length, head size]. */
   readonly query: Operand;
-  /** [batch, KV heads, key length, head size]. */
+  /** Before its heads are repeated for the query heads that share them, like the value. */
   readonly key: Operand;
-  /** [batch, KV heads, key length, value head size]. */
   readonly value: Operand;
   readonly bias: readonly BiasTerm[];
   readonly softmax: NodeProto;
+  /** Nodes that read the shape of the scores or of the probabilities, which are no more when it is replaced. */
+  readonly shapeReaders: readonly NodeProto[];
   /** The node whose only output is the attention's. */
   readonly outputNode: NodeProto;
 }

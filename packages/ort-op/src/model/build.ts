@@ -71,6 +71,16 @@ export class NodeList {
     return this.constant(tensorProto(DataType.FLOAT, [], [value]));
   }
 
+  /** The parts one behind the other, along the first axis. */
+  concat(...parts: string[]): string {
+    return this.add('Concat', parts, [attributes.int('axis', 0)]);
+  }
+
+  unsqueeze(value: string, axis: number): string {
+    if (this.opset >= 13) return this.add('Unsqueeze', [value, this.ints(axis)]);
+    return this.add('Unsqueeze', [value], [attributes.ints('axes', [axis])]);
+  }
+
   /** The sizes of a tensor's axes from `start` up to `end`. */
   sizes(value: string, start: number, end: number): string {
     return this.add('Slice', [this.add('Shape', [value]), this.ints(start), this.ints(end)]);

@@ -1,6 +1,7 @@
 import type { BiasTerm, FoundAttention } from '../find/index.js';
-import { attributes, type NodeList } from '../model/build.js';
+import type { NodeList } from '../model/build.js';
 import { DataType } from '../model/index.js';
+import { batchAndHeads } from './operand.js';
 
 /** The lowest float32. */
 const lowest = -3.4028234663852886e38;
@@ -38,7 +39,5 @@ function additive(list: NodeList, { kind, value, factor, fill }: BiasTerm): stri
 function fourAxes(list: NodeList, { graph, query }: FoundAttention, term: BiasTerm, value: string): string {
   const dims = graph.fact(term.value).dims ?? [];
   if (term.scores?.length !== 3 || dims.length < 3 || dims[0] === 1) return value;
-  const batchAndHeads = list.sizes(query.value, 0, 2);
-  const rest = list.sizes(value, 1, 3);
-  return list.add('Reshape', [value, list.add('Concat', [batchAndHeads, rest], [attributes.int('axis', 0)])]);
+  return list.add('Reshape', [value, list.concat(...batchAndHeads(list, query), list.sizes(value, 1, 3))]);
 }

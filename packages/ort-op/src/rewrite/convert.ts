@@ -1,11 +1,19 @@
 import { create } from '@bufbuild/protobuf';
 import { MxattnError } from '@mxattn/core';
 import { findIn, nameOf } from '../find/find.js';
-import type { AttentionSummary, LeftAttention } from '../find/index.js';
+import type { AttentionSummary, FoundAttention, LeftAttention } from '../find/index.js';
 import { NodeList } from '../model/build.js';
-import { GraphIndex, type ModelProto, type ModelSource, opsets, readModel } from '../model/index.js';
+import {
+  GraphIndex,
+  intAttribute,
+  type ModelProto,
+  type ModelSource,
+  opsets,
+  readModel,
+} from '../model/index.js';
 import { OperatorSetIdProtoSchema } from '../model/onnx_pb.js';
 import { copy, Edits } from './edits.js';
+import { batchAndHeads, lengthOf } from './operand.js';
 import { fused } from './targets/fused.js';
 import type { Target } from './targets/target.js';
 
@@ -47,7 +55,6 @@ export function convertModel(
   const left: LeftAttention[] = [...attentions.left];
   const edits = new Edits();
   for (const attention of attentions.found) {
-    const { outputNode } = attention;
     const reason =
       attention.selfAttention || options.crossAttention
         ? target.obstacle(attention)
@@ -57,9 +64,7 @@ export function convertModel(
       continue;
     }
     const layer = replaced.length;
-    const list = new NodeList(`mxattn.${layer}.`, index.opsets.get('') ?? 1);
-    target.emit(list, attention, layer, outputNode.output[0] ?? '');
-    edits.replace(outputNode, list.nodes);
+    replaceAttention(edits, target, attention, layer);
     replaced.push(summary(attention, layer));
   }
   if (replaced.length === 0) return { model, report: { replaced, left } };
@@ -79,6 +84,39 @@ export function convertModel(
     }),
     report: { replaced, left },
   };
+}
+
+function replaceAttention(edits: Edits, target: Target, attention: FoundAttention, layer: number): void {
+  const { graph, outputNode, shapeReaders, query, key } = attention;
+  const list = new NodeList(`mxattn.${layer}.`, graph.opsets.get('') ?? 1);
+  const output = outputNode.output[0] ?? '';
+  if (graph.fact(output).dims?.length === 3) {
+    const fourAxes = `mxattn.${layer}.output`;
+    target.emit(list, attention, layer, fourAxes);
+    const shape = list.concat(list.ints(-1), list.sizes(fourAxes, 2, 4));
+    list.push({ opType: 'Reshape', name: output, input: [fourAxes, shape], output: [output], attribute: [] });
+  } else {
+    target.emit(list, attention, layer, output);
+  }
+  edits.replace(outputNode, list.nodes);
+
+  shapeReaders.forEach((reader, number) => {
+    const shapes = new NodeList(`mxattn.${layer}.shape${number}.`, list.opset);
+    const [batch, heads] = batchAndHeads(shapes, query);
+    const folded = graph.fact(reader.input[0]).dims?.length === 3;
+    const shape = shapes.concat(
+      ...(folded ? [shapes.add('Mul', [batch, heads])] : [batch, heads]),
+      lengthOf(shapes, query),
+      lengthOf(shapes, key),
+    );
+    const bounds = [
+      shapes.ints(intAttribute(reader, 'start', 0)),
+      shapes.ints(intAttribute(reader, 'end', Number.MAX_SAFE_INTEGER)),
+    ];
+    const [name, output] = [reader.name, [...reader.output]];
+    shapes.push({ opType: 'Slice', name, input: [shape, ...bounds], output, attribute: [] });
+    edits.replace(reader, shapes.nodes);
+  });
 }
 
 function targetNamed(name: string): Target {
