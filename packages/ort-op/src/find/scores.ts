@@ -130,9 +130,10 @@ function addTerm(
   scores: Scores,
   term: Pick<BiasTerm, 'kind' | 'value' | 'fill'>,
 ): Scores {
+  const { type, dims } = graph.fact(term.value);
   return {
     ...scores,
-    bias: [...scores.bias, { ...term, factor: 1, scores: graph.fact(node.output[0]).dims }],
+    bias: [...scores.bias, { ...term, type, dims, factor: 1, scores: graph.fact(node.output[0]).dims }],
   };
 }
 

@@ -1,4 +1,4 @@
-import type { GraphIndex, NodeProto } from '../model/index.js';
+import type { DataType, GraphIndex, NodeProto } from '../model/index.js';
 import type { Dim } from '../model/symbols.js';
 
 /**
@@ -19,6 +19,8 @@ export interface BiasTerm {
    */
   readonly kind: 'add' | 'keep' | 'mask';
   readonly value: string;
+  readonly type: DataType | undefined;
+  readonly dims: readonly Dim[] | undefined;
   /** Numbers to add are multiplied by this; a scale that the model applies after adding them. */
   readonly factor: number;
   /** The score that booleans put in place of a masked one. */
@@ -57,11 +59,19 @@ export interface FoundAttention extends AttentionSummary {
   readonly key: Operand;
   readonly value: Operand;
   readonly bias: readonly BiasTerm[];
-  readonly softmax: NodeProto;
+  /** The node it was found by: a softmax, or a node that is all of an attention. */
+  readonly anchor: NodeProto;
   /** Nodes that read the shape of the scores or of the probabilities, which are no more when it is replaced. */
   readonly shapeReaders: readonly NodeProto[];
-  /** The node whose only output is the attention's. */
+  /** The node whose first output is the attention's, and to be replaced. */
   readonly outputNode: NodeProto;
+  /** Nodes to put before the replacement: query, key, value and bias may be their outputs. */
+  readonly prelude: readonly NodeProto[];
+  /**
+   * Axes of the output: `heads` is [batch, heads, length, size], `folded` [batch x heads, length, size], `merged`
+   * [batch, length, heads x size].
+   */
+  readonly outputLayout: 'heads' | 'folded' | 'merged';
 }
 
 /** A softmax that is attention, but not of a form that can be replaced. */

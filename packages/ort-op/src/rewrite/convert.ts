@@ -60,7 +60,7 @@ export function convertModel(
         ? target.obstacle(attention)
         : 'it is cross-attention: query and key are projections of different activations';
     if (reason !== undefined) {
-      left.push({ node: nameOf(attention.softmax), reason });
+      left.push({ node: nameOf(attention.anchor), reason });
       continue;
     }
     const layer = replaced.length;
@@ -90,15 +90,16 @@ function replaceAttention(edits: Edits, target: Target, attention: FoundAttentio
   const { graph, outputNode, shapeReaders, query, key } = attention;
   const list = new NodeList(`mxattn.${layer}.`, graph.opsets.get('') ?? 1);
   const output = outputNode.output[0] ?? '';
-  if (graph.fact(output).dims?.length === 3) {
-    const fourAxes = `mxattn.${layer}.output`;
-    target.emit(list, attention, layer, fourAxes);
-    const shape = list.concat(list.ints(-1), list.sizes(fourAxes, 2, 4));
-    list.push({ opType: 'Reshape', name: output, input: [fourAxes, shape], output: [output], attribute: [] });
-  } else {
-    target.emit(list, attention, layer, output);
+  if (attention.outputLayout === 'heads') target.emit(list, attention, layer, output);
+  else {
+    const inHeads = `mxattn.${layer}.output`;
+    target.emit(list, attention, layer, inHeads);
+    const merged = attention.outputLayout === 'merged';
+    const ordered = merged ? list.transpose(inHeads, [0, 2, 1, 3]) : inHeads;
+    const shape = merged ? list.ints(0, 0, -1) : list.concat(list.ints(-1), list.sizes(inHeads, 2, 4));
+    list.add('Reshape', [ordered, shape], [], output);
   }
-  edits.replace(outputNode, list.nodes);
+  edits.replace(outputNode, [...attention.prelude, ...list.nodes]);
 
   shapeReaders.forEach((reader, number) => {
     const shapes = new NodeList(`mxattn.${layer}.shape${number}.`, list.opset);

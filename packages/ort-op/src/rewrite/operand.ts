@@ -1,10 +1,10 @@
 import type { Operand } from '../find/index.js';
-import { attributes, type NodeList } from '../model/build.js';
+import type { NodeList } from '../model/build.js';
 
 /** The operand as a value of its own, [batch, heads, length, size]. */
 export function operandValue(list: NodeList, { value, permutation }: Operand): string {
   const plain = permutation.every((from, axis) => from === axis);
-  const ordered = plain ? value : list.add('Transpose', [value], [attributes.ints('perm', permutation)]);
+  const ordered = plain ? value : list.transpose(value, permutation);
   return permutation.length === 3 ? list.unsqueeze(ordered, 1) : ordered;
 }
 

@@ -21,7 +21,7 @@ export function fusedAttentionBody(opset: number): FunctionProto {
     body.add('Reshape', [value, body.concat(body.sizes('query', 0, 3), size)]);
 
   const scaled = body.add('Mul', ['query', scaleParameter(body)]);
-  const keyColumns = body.add('Transpose', ['key'], [attributes.ints('perm', [0, 1, 3, 2])]);
+  const keyColumns = body.transpose('key', [0, 1, 3, 2]);
   const scores = body.add('MatMul', [grouped(scaled, body.sizes('query', 3, 4)), keyColumns]);
   const biased = body.add('Add', [ungrouped(scores, keyLength), 'bias']);
   const probabilities = body.add('Softmax', [biased], [attributes.int('axis', 3)]);
@@ -33,14 +33,7 @@ export function fusedAttentionBody(opset: number): FunctionProto {
   // A row with every key masked has no probabilities (0 / 0). Its answer is zero.
   const highest = reduceMax(body, 'bias');
   const masked = body.add('Equal', [highest, body.float(-Infinity)]);
-  const output = 'output';
-  body.push({
-    opType: 'Where',
-    name: output,
-    input: [masked, body.float(0), mixed],
-    output: [output],
-    attribute: [],
-  });
+  const output = body.add('Where', [masked, body.float(0), mixed], [], 'output');
   return create(FunctionProtoSchema, {
     domain: 'ai.mxattn',
     name: 'FusedAttention',
