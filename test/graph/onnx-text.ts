@@ -17,9 +17,12 @@ export interface ModelText {
   readonly initializers?: Readonly<
     Record<string, { dims: number[]; data: Float32Array | BigInt64Array | Int32Array }>
   >;
-  readonly graphs?: Readonly<Record<string, Pick<ModelText, 'nodes' | 'outputs'>>>;
+  readonly graphs?: Readonly<Record<string, BodyText>>;
   readonly functions?: readonly FunctionText[];
 }
+
+/** A body of If or Loop. */
+export type BodyText = Pick<ModelText, 'nodes' | 'outputs'> & Partial<Pick<ModelText, 'inputs'>>;
 
 /** A model-local function, of domain `local`. */
 export interface FunctionText {
@@ -53,7 +56,7 @@ function graph(
     return message(5, tensor(type, dims, data, name));
   });
   return [
-    ...nodes(part.nodes, model),
+    ...nodes(part.nodes, model, 1),
     ...text(2, 'graph'),
     ...initializers,
     ...Object.entries(part.inputs).flatMap((each) => message(11, valueInfo(each))),
@@ -67,7 +70,7 @@ function functionBody(each: FunctionText, opset: Bytes, model: ModelText): Bytes
     ...each.inputs.flatMap((name) => text(4, name)),
     ...each.outputs.flatMap((name) => text(5, name)),
     ...(each.attributes ?? []).flatMap((name) => text(6, name)),
-    ...nodes(each.nodes, model),
+    ...nodes(each.nodes, model, 7),
     // Field 9 of a function is field 8 of a model.
     ...opset.map((byte, index) => (byte === tag(8, 2) && isFieldStart(opset, index) ? tag(9, 2) : byte)),
     ...text(10, 'local'),
@@ -79,12 +82,13 @@ function isFieldStart(bytes: Bytes, index: number): boolean {
   return false;
 }
 
-function nodes(lines: string, model: ModelText): Bytes {
+/** The nodes as entries of the given field of a graph or function. */
+function nodes(lines: string, model: ModelText, field: number): Bytes {
   let constants = 0;
   const constant = (value: Bytes): [name: string, node: Bytes] => {
     const name = `const_${lines.length}_${constants++}`;
     const attribute = [...text(1, 'value'), ...message(5, value), ...varint(20, 4)];
-    return [name, message(1, [...text(2, name), ...text(4, 'Constant'), ...message(5, attribute)])];
+    return [name, message(field, [...text(2, name), ...text(4, 'Constant'), ...message(5, attribute)])];
   };
   return lines
     .split('\n')
@@ -112,7 +116,7 @@ function nodes(lines: string, model: ModelText): Bytes {
         ...splitList(attributes).flatMap((each) => message(5, attribute(each, model))),
         ...text(7, domain),
       ];
-      return [...before, ...message(1, node)];
+      return [...before, ...message(field, node)];
     });
 }
 
@@ -141,7 +145,7 @@ function attribute(each: string, model: ModelText): Bytes {
   if (value.startsWith('&')) {
     const body = model.graphs?.[value.slice(1)];
     if (!body) throw new Error(`no graph is named ${value}`);
-    return [...text(1, name), ...message(6, graph({ ...body, inputs: {} }, model)), ...varint(20, 5)];
+    return [...text(1, name), ...message(6, graph({ inputs: {}, ...body }, model)), ...varint(20, 5)];
   }
   if (value.startsWith('[')) {
     return [

@@ -1,50 +1,12 @@
 import { convertModel, findAttention, readModel } from '@mxattn/ort-op';
 import { Tensor } from 'onnxruntime-node';
 import { describe, expect, it } from 'vitest';
-import { noise } from './noise.js';
 import { type ModelText, onnx } from './onnx-text.js';
+import { expectReplaced, feedsOf, reasonsOf } from './replacement.js';
 import { operatorCounts, relativeError, runStock } from './stock.js';
 
 /** Query, key and value of 2 heads of 8, 5 and 7 tokens, as most of the graphs below take them. */
 const qkv = { q: 'f32[B,2,S,8]', k: 'f32[B,2,T,8]', v: 'f32[B,2,T,6]' };
-const sizes: Record<string, number> = { B: 3, S: 5, T: 7, P: 4, 'T+P': 11 };
-
-/** Deterministic feeds for a model's inputs: normal numbers, and masks that keep two of three. */
-function feedsOf(inputs: Readonly<Record<string, string>>): Record<string, Tensor> {
-  return Object.fromEntries(
-    Object.entries(inputs).map(([name, type], index) => {
-      const dims = (/\[(.*)\]/.exec(type)?.[1] ?? '')
-        .split(',')
-        .filter(Boolean)
-        .map((dim) => sizes[dim] ?? Number(dim));
-      const count = dims.reduce((a, b) => a * b, 1);
-      const kept = Array.from({ length: count }, (_, at) => Number((at * 7 + index) % 3 !== 0));
-      if (type.startsWith('bool')) return [name, new Tensor('bool', kept, dims)];
-      if (type.startsWith('i32')) return [name, new Tensor('int32', Int32Array.from(kept), dims)];
-      if (type.startsWith('i64')) return [name, new Tensor('int64', BigInt64Array.from(kept, BigInt), dims)];
-      return [name, new Tensor('float32', noise(count, index + 1), dims)];
-    }),
-  );
-}
-
-/** Converts a model and expects equal outputs from both in a stock runtime. */
-async function expectReplaced(text: ModelText, count = 1): Promise<ReturnType<typeof convertModel>> {
-  const bytes = onnx(text);
-  const result = convertModel(bytes, { crossAttention: true });
-  expect(result.report.left).toEqual([]);
-  expect(result.report.replaced).toHaveLength(count);
-  const feeds = feedsOf(text.inputs);
-  const [expected, actual] = [await runStock(readModel(bytes), feeds), await runStock(result.model, feeds)];
-  for (const name of Object.keys(text.outputs)) {
-    expect((actual[name] as Tensor).dims).toEqual((expected[name] as Tensor).dims);
-    expect(relativeError(actual[name] as Tensor, expected[name] as Tensor)).toBeLessThan(1e-5);
-  }
-  return result;
-}
-
-function reasonsOf(text: ModelText): string[] {
-  return convertModel(onnx(text), { crossAttention: true }).report.left.map((each) => each.reason);
-}
 
 /** A model around the way from scores `s` = q kT to probabilities' input `x`. */
 function withScores(lines: string, more: Partial<ModelText> = {}): ModelText {

@@ -1,6 +1,8 @@
 import { DataType, GraphIndex, type ModelProto, type NodeProto, opsets } from '../model/index.js';
+import { inlineFunctions } from '../model/inline.js';
+import { copy } from '../model/messages.js';
 import { readSoftmax } from './decomposed.js';
-import { readFusedNode } from './fused-nodes.js';
+import { isFusedNode, readFusedNode } from './fused-nodes.js';
 import { isSelfAttention, originOf } from './origin.js';
 import type { Reading, Reason } from './reading.js';
 import type { BiasTerm, FoundAttention, LeftAttention } from './types.js';
@@ -13,7 +15,24 @@ export interface Attentions {
 
 /** Finds the attentions of a model, also in the bodies of If and Loop. */
 export function findAttention(model: ModelProto): Attentions {
-  return model.graph ? findIn(new GraphIndex(model.graph, opsets(model))) : { found: [], left: [] };
+  const { graph, opsetImport } = openModel(model);
+  return graph ? findIn(new GraphIndex(graph, opsets({ opsetImport }))) : { found: [], left: [] };
+}
+
+/** The model in the form that attention is looked for in: functions that hold attention are inlined. */
+export function openModel(model: ModelProto): ModelProto {
+  const inlined = inlineFunctions(model, (body) => body.some((node) => isAnchor(node)));
+  if (inlined.irVersion >= 4n || !inlined.graph) return inlined;
+  // Before IR version 4 every initializer had to be an input too, without being meant to be fed.
+  const { graph } = inlined;
+  const initializers = new Set(graph.initializer.map((tensor) => tensor.name));
+  return copy(inlined, {
+    graph: copy(graph, { input: graph.input.filter((input) => !initializers.has(input.name)) }),
+  });
+}
+
+function isAnchor(node: NodeProto): boolean {
+  return node.opType === 'Softmax' || isFusedNode(node);
 }
 
 /** Finds the attentions of a graph and of the bodies in it. */

@@ -29,7 +29,16 @@ const readers: ReadonlyMap<string, NodeReader> = new Map<string, NodeReader>([
 
 /** The attention that a node is; a reason where it cannot be read; undefined where the node is none. */
 export function readFusedNode(graph: GraphIndex, node: NodeProto): Reading | Reason | undefined {
-  return readers.get(`${defaultDomain(node.domain)}.${node.opType}`)?.(graph, node);
+  return readers.get(keyOf(node))?.(graph, node);
+}
+
+/** Whether a node is all of an attention. */
+export function isFusedNode(node: NodeProto): boolean {
+  return readers.has(keyOf(node));
+}
+
+function keyOf(node: NodeProto): string {
+  return `${defaultDomain(node.domain)}.${node.opType}`;
 }
 
 function unsupported(domain: string, names: readonly string[]): [string, NodeReader][] {

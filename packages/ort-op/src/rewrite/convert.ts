@@ -1,6 +1,6 @@
 import { create } from '@bufbuild/protobuf';
 import { MxattnError } from '@mxattn/core';
-import { findIn, nameOf } from '../find/find.js';
+import { findIn, nameOf, openModel } from '../find/find.js';
 import type { AttentionSummary, FoundAttention, LeftAttention } from '../find/index.js';
 import { NodeList } from '../model/build.js';
 import {
@@ -11,8 +11,9 @@ import {
   opsets,
   readModel,
 } from '../model/index.js';
+import { copy } from '../model/messages.js';
 import { OperatorSetIdProtoSchema } from '../model/onnx_pb.js';
-import { copy, Edits } from './edits.js';
+import { Edits } from './edits.js';
 import { batchAndHeads, lengthOf } from './operand.js';
 import { fused } from './targets/fused.js';
 import type { Target } from './targets/target.js';
@@ -45,10 +46,11 @@ export function convertModel(
   source: ModelSource | ModelProto,
   options: ConvertOptions = {},
 ): { model: ModelProto; report: ConversionReport } {
-  const model = typeof source === 'string' || source instanceof Uint8Array ? readModel(source) : source;
+  const original = typeof source === 'string' || source instanceof Uint8Array ? readModel(source) : source;
   const target = targetNamed(options.target ?? 'fused');
+  const model = openModel(original);
   const graph = model.graph;
-  if (!graph) return { model, report: { replaced: [], left: [] } };
+  if (!graph) return { model: original, report: { replaced: [], left: [] } };
   const index = new GraphIndex(graph, opsets(model));
   const attentions = findIn(index);
   const replaced: AttentionSummary[] = [];
@@ -67,7 +69,7 @@ export function convertModel(
     replaceAttention(edits, target, attention, layer);
     replaced.push(summary(attention, layer));
   }
-  if (replaced.length === 0) return { model, report: { replaced, left } };
+  if (replaced.length === 0) return { model: original, report: { replaced, left } };
 
   const additions = target.additions(model, replaced.length);
   return {
