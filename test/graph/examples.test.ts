@@ -1,20 +1,8 @@
 import { findAttention, readModel } from '@mxattn/ort-op';
 import { type InferenceSession, Tensor } from 'onnxruntime-node';
 import { describe, expect, it } from 'vitest';
+import { noise } from './noise.js';
 import { convertFile, exampleModel, operatorCounts, relativeError, runStock, stockSession } from './stock.js';
-
-/** Reproducible normal numbers. */
-function noise(count: number, seed: number): Float32Array {
-  let state = seed;
-  const uniform = () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return (state + 1) / 2 ** 32;
-  };
-  return Float32Array.from(
-    { length: count },
-    () => Math.sqrt(-2 * Math.log(uniform())) * Math.cos(6.2832 * uniform()),
-  );
-}
 
 function int64(values: number[], dims: number[]): Tensor {
   return new Tensor('int64', BigInt64Array.from(values, BigInt), dims);

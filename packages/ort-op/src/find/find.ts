@@ -1,17 +1,11 @@
-import {
-  DataType,
-  GraphIndex,
-  intAttribute,
-  type ModelProto,
-  type NodeProto,
-  opsets,
-} from '../model/index.js';
-import type { Dim } from '../model/symbols.js';
-import { beforeRepeat, identity, traceOperand, unfoldOperand } from './operands.js';
+import { DataType, GraphIndex, type ModelProto, type NodeProto, opsets } from '../model/index.js';
+import { inlineFunctions } from '../model/inline.js';
+import { copy } from '../model/messages.js';
+import { readSoftmax } from './decomposed.js';
+import { isFusedNode, readFusedNode } from './fused-nodes.js';
 import { isSelfAttention, originOf } from './origin.js';
-import { matchOutput } from './output.js';
-import { matchScores, type Scores } from './scores.js';
-import type { BiasTerm, FoundAttention, LeftAttention, Operand } from './types.js';
+import type { Reading, Reason } from './reading.js';
+import type { BiasTerm, FoundAttention, LeftAttention } from './types.js';
 
 /** Every attention of a model: those that can be replaced, and the others with the reason. */
 export interface Attentions {
@@ -21,7 +15,24 @@ export interface Attentions {
 
 /** Finds the attentions of a model, also in the bodies of If and Loop. */
 export function findAttention(model: ModelProto): Attentions {
-  return model.graph ? findIn(new GraphIndex(model.graph, opsets(model))) : { found: [], left: [] };
+  const { graph, opsetImport } = openModel(model);
+  return graph ? findIn(new GraphIndex(graph, opsets({ opsetImport }))) : { found: [], left: [] };
+}
+
+/** The model in the form that attention is looked for in: functions that hold attention are inlined. */
+export function openModel(model: ModelProto): ModelProto {
+  const inlined = inlineFunctions(model, (body) => body.some((node) => isAnchor(node)));
+  if (inlined.irVersion >= 4n || !inlined.graph) return inlined;
+  // Before IR version 4 every initializer had to be an input too, without being meant to be fed.
+  const { graph } = inlined;
+  const initializers = new Set(graph.initializer.map((tensor) => tensor.name));
+  return copy(inlined, {
+    graph: copy(graph, { input: graph.input.filter((input) => !initializers.has(input.name)) }),
+  });
+}
+
+function isAnchor(node: NodeProto): boolean {
+  return node.opType === 'Softmax' || isFusedNode(node);
 }
 
 /** Finds the attentions of a graph and of the bodies in it. */
@@ -30,9 +41,9 @@ export function findIn(root: GraphIndex): Attentions {
   const left: LeftAttention[] = [];
   const visit = (graph: GraphIndex) => {
     for (const node of graph.graph.node) {
-      if (node.opType !== 'Softmax') continue;
-      const result = matchAttention(graph, node, found.length);
-      if (!result) continue;
+      const reading = node.opType === 'Softmax' ? readSoftmax(graph, node) : readFusedNode(graph, node);
+      if (!reading) continue;
+      const result = complete(graph, reading, found.length);
       if ('reason' in result) left.push({ node: nameOf(node), reason: result.reason });
       else found.push(result);
     }
@@ -42,111 +53,27 @@ export function findIn(root: GraphIndex): Attentions {
   return { found, left };
 }
 
-/** The attention around a softmax; a reason where it is one of another form; undefined where it is none. */
-function matchAttention(
-  graph: GraphIndex,
-  softmax: NodeProto,
-  layer: number,
-): FoundAttention | { reason: string } | undefined {
-  const [input, probabilities] = [softmax.input[0] ?? '', softmax.output[0] ?? ''];
-  const output = matchOutput(graph, probabilities);
-  if (!output) return undefined;
-  if ('reason' in output) return output;
-  const scores = matchScores(graph, input);
-  if (!scores) {
-    return {
-      reason: `its scores are not a product of query and key (${graph.producer(input)?.opType ?? 'an input'})`,
-    };
-  }
-  const rank = scores.query.permutation.length;
-  const axis = intAttribute(softmax, 'axis', (graph.opsets.get('') ?? 1) >= 13 ? -1 : 1);
-  if (axis !== -1 && axis !== rank - 1)
-    return { reason: `its softmax is over axis ${axis}, not over the keys` };
-
-  const nodes = [...scores.nodes, softmax, ...output.nodes];
-  const shared = secondUse(graph, nodes);
-  if (shared) return { reason: shared };
-
-  const operands = fourAxes(graph, scores, output.value);
-  if (!operands) return { reason: `its query, key and value have ${rank} axes, not 4` };
-  const { query, key, value, scale, kvHeads } = operands;
-  const [queryDims, valueDims] = [dimsOf(graph, query), dimsOf(graph, value)];
-  const type = graph.fact(query.value).type;
+/** Adds to what was read what follows from it. */
+function complete(graph: GraphIndex, reading: Reading | Reason, layer: number): FoundAttention | Reason {
+  if ('reason' in reading) return reading;
+  const { nodes, sources, type, ...rest } = reading;
   if (type !== DataType.FLOAT) return { reason: typeReason(type) };
-  const origins = [query, key, value].map((operand) => originOf(graph, operand.value));
+  const [query, key, value] = sources.map((source) => originOf(graph, source));
+  const sameSource = sources.every((source) => source === sources[0]);
   return {
+    ...rest,
     graph,
     nodes: nodes.map(nameOf),
     layer,
-    query,
-    key,
-    value,
-    bias: scores.bias,
-    scale,
-    softcap: scores.softcap,
-    heads: known(queryDims?.[1]),
-    kvHeads: kvHeads ?? known(valueDims?.[1]),
-    headSize: known(queryDims?.[3]),
-    valueHeadSize: known(valueDims?.[3]),
-    selfAttention: isSelfAttention(origins[0]!, origins[1]!, origins[2]!),
-    hasCache: origins.some((origin) => origin.hasCache),
-    maskKind: maskKind(scores.bias),
-    softmax,
-    outputNode: output.nodes.at(-1)!,
+    selfAttention: sameSource || isSelfAttention(query!, key!, value!),
+    hasCache: reading.hasCache || key!.hasCache || value!.hasCache,
+    maskKind: maskKind(rest.bias),
   };
-}
-
-/** Query, key and value as [batch, heads, length, size], key and value before their heads are repeated. */
-function fourAxes(graph: GraphIndex, scores: Scores, valueOperand: Operand) {
-  const trace = scores.query.permutation.length === 4 ? traceOperand : unfoldOperand;
-  const [query, key, value] = [scores.query, scores.key, valueOperand].map((operand) =>
-    trace(graph, operand),
-  );
-  if (!query || !key || !value || value.permutation.length !== 4) return undefined;
-  // What the model multiplies its values by is no scale of the scores.
-  if (value.scale !== 1) return undefined;
-  const scale = scores.scale * query.scale * key.scale;
-  const plain = (operand: Operand) => operand.permutation.every((from, axis) => from === axis);
-  const [repeatedKey, repeatedValue] = [key, value].map((operand) =>
-    plain(operand) ? beforeRepeat(graph, operand.value) : undefined,
-  );
-  if (!repeatedKey || !repeatedValue || repeatedKey.times !== repeatedValue.times) {
-    return { query, key, value, scale, kvHeads: undefined };
-  }
-  const original = (repeated: { value: string }): Operand => ({
-    value: repeated.value,
-    permutation: identity(4),
-  });
-  const kvHeads = known(graph.fact(repeatedKey.value).dims?.[1]);
-  return { query, key: original(repeatedKey), value: original(repeatedValue), scale, kvHeads };
-}
-
-/** Says so if anything but the attention itself uses what its nodes compute. */
-function secondUse(graph: GraphIndex, nodes: readonly NodeProto[]): string | undefined {
-  const own = new Set(nodes);
-  for (const node of nodes.slice(0, -1)) {
-    const value = node.output[0] ?? '';
-    const what =
-      node.opType === 'Softmax' ? 'its probabilities' : `the output of its ${node.opType} ${node.name}`;
-    if (graph.isOutput(value)) return `${what} are an output of the model`;
-    const other = graph.consumers(value).find((user) => !own.has(user));
-    if (other) return `${what} are used a second time, by ${other.opType} ${other.name}`;
-  }
-  return undefined;
 }
 
 function typeReason(type: DataType | undefined): string {
   if (type === DataType.FLOAT16) return 'its element type is float16, not supported yet';
   return `its element type is ${type === undefined ? 'unknown' : DataType[type].toLowerCase()}, not float32`;
-}
-
-function dimsOf(graph: GraphIndex, operand: Operand): (Dim | undefined)[] | undefined {
-  const dims = graph.fact(operand.value).dims;
-  return dims && operand.permutation.map((axis) => dims[axis]);
-}
-
-function known(dim: Dim | undefined): number | undefined {
-  return typeof dim === 'number' ? dim : undefined;
 }
 
 function maskKind(bias: readonly BiasTerm[]): FoundAttention['maskKind'] {

@@ -32,7 +32,7 @@ export function traceOperand(graph: GraphIndex, start: Operand): ScaledOperand {
   }
 }
 
-/** The operand seen in four axes, where a model folds batch and heads into one. */
+/** The operand in four axes, where a model folds batch and heads into one; undefined where it has no such form. */
 export function unfoldOperand(graph: GraphIndex, start: Operand): ScaledOperand | undefined {
   let current: ScaledOperand = { ...start, scale: 1 };
   while (current.permutation.length !== 4) {

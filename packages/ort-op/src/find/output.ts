@@ -31,7 +31,7 @@ export function matchOutput(
     nodes.push(...step.nodes);
     at = step.next;
   }
-  const users = graph.consumers(at);
+  const users = dataUsers(graph, at);
   const last = users.find((node) => node.opType === 'MatMul' && node.input[0] === at);
   const value = last?.input[1];
   if (!last || !value) return undefined;
@@ -43,7 +43,7 @@ export function matchOutput(
 
 /** Nodes that change nothing, or only fold batch and heads. */
 function passed(graph: GraphIndex, at: string): ReturnType<ProbabilityStep> {
-  const users = graph.consumers(at);
+  const users = dataUsers(graph, at);
   const node = users[0];
   const next = node?.output[0];
   if (users.length !== 1 || !node || !next) return undefined;
@@ -58,11 +58,16 @@ function passed(graph: GraphIndex, at: string): ReturnType<ProbabilityStep> {
 
 /** Where(IsNaN(p), 0, p): fully masked rows become zeros. */
 function cleaned(graph: GraphIndex, at: string): ReturnType<ProbabilityStep> {
-  const users = graph.consumers(at);
+  const users = dataUsers(graph, at);
   const test = users.find((node) => node.opType === 'IsNaN');
   const where = users.find((node) => node.opType === 'Where' && node.input[2] === at);
   if (users.length !== 2 || !test || !where || where.input[0] !== test.output[0]) return undefined;
   return scalar(graph.fact(where.input[1])) === 0
     ? { nodes: [test, where], next: where.output[0] ?? '' }
     : undefined;
+}
+
+/** The nodes that use more of a value than its shape. */
+function dataUsers(graph: GraphIndex, value: string): NodeProto[] {
+  return graph.consumers(value).filter((node) => node.opType !== 'Shape');
 }

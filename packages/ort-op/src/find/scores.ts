@@ -65,9 +65,10 @@ function product(graph: GraphIndex, node: NodeProto): Scores | undefined {
 /** Mul or Div by a number. */
 function scaled(graph: GraphIndex, node: NodeProto, inner: Inner): Scores | undefined {
   const found = scaledInput(graph, node);
-  const scores = found && inner(found.value);
+  if (!found) return undefined;
+  const scores = inner(found.value);
   // A factor behind the softcap is no factor of the raw scores.
-  if (!scores || scores.softcap !== 0) return undefined;
+  if (scores?.softcap !== 0) return undefined;
   const { factor } = found;
   return {
     ...scores,
@@ -129,9 +130,10 @@ function addTerm(
   scores: Scores,
   term: Pick<BiasTerm, 'kind' | 'value' | 'fill'>,
 ): Scores {
+  const { type, dims } = graph.fact(term.value);
   return {
     ...scores,
-    bias: [...scores.bias, { ...term, factor: 1, scores: graph.fact(node.output[0]).dims }],
+    bias: [...scores.bias, { ...term, type, dims, factor: 1, scores: graph.fact(node.output[0]).dims }],
   };
 }
 

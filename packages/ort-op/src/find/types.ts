@@ -1,7 +1,10 @@
-import type { GraphIndex, NodeProto } from '../model/index.js';
+import type { DataType, GraphIndex, NodeProto } from '../model/index.js';
 import type { Dim } from '../model/symbols.js';
 
-/** A tensor of the graph as attention reads it: the value itself, or its axes permuted. */
+/**
+ * A tensor of the graph as attention reads it: the value itself, or its axes permuted. Of three axes it is
+ * [batch, length, size], attention with a single head; of four [batch, heads, length, size].
+ */
 export interface Operand {
   readonly value: string;
   /** Axis `a` of the operand is axis `permutation[a]` of the value; the identity where nothing changes. */
@@ -16,6 +19,8 @@ export interface BiasTerm {
    */
   readonly kind: 'add' | 'keep' | 'mask';
   readonly value: string;
+  readonly type: DataType | undefined;
+  readonly dims: readonly Dim[] | undefined;
   /** Numbers to add are multiplied by this; a scale that the model applies after adding them. */
   readonly factor: number;
   /** The score that booleans put in place of a masked one. */
@@ -49,16 +54,24 @@ export interface AttentionSummary {
 export interface FoundAttention extends AttentionSummary {
   /** The graph it is in. */
   readonly graph: GraphIndex;
-  /** [batch, heads, query length, head size]. */
   readonly query: Operand;
-  /** [batch, KV heads, key length, head size]. */
+  /** Before its heads are repeated for the query heads that share them, like the value. */
   readonly key: Operand;
-  /** [batch, KV heads, key length, value head size]. */
   readonly value: Operand;
   readonly bias: readonly BiasTerm[];
-  readonly softmax: NodeProto;
-  /** The node whose only output is the attention's. */
+  /** The node it was found by: a softmax, or a node that is all of an attention. */
+  readonly anchor: NodeProto;
+  /** Nodes that read the shape of the scores or of the probabilities, which are no more when it is replaced. */
+  readonly shapeReaders: readonly NodeProto[];
+  /** The node whose first output is the attention's, and to be replaced. */
   readonly outputNode: NodeProto;
+  /** Nodes to put before the replacement: query, key, value and bias may be their outputs. */
+  readonly prelude: readonly NodeProto[];
+  /**
+   * Axes of the output: `heads` is [batch, heads, length, size], `folded` [batch x heads, length, size], `merged`
+   * [batch, length, heads x size].
+   */
+  readonly outputLayout: 'heads' | 'folded' | 'merged';
 }
 
 /** A softmax that is attention, but not of a form that can be replaced. */

@@ -18,6 +18,8 @@ export const attributes = {
     create(AttributeProtoSchema, { name, type: AttributeType.INT, i: BigInt(i) }),
   ints: (name: string, ints: readonly number[]): AttributeProto =>
     create(AttributeProtoSchema, { name, type: AttributeType.INTS, ints: ints.map(BigInt) }),
+  string: (name: string, s: string): AttributeProto =>
+    create(AttributeProtoSchema, { name, type: AttributeType.STRING, s: new TextEncoder().encode(s) }),
   tensor: (name: string, t: TensorProto): AttributeProto =>
     create(AttributeProtoSchema, { name, type: AttributeType.TENSOR, t }),
   /** In a function body: the float attribute that the function is called with. */
@@ -35,11 +37,18 @@ export class NodeList {
     readonly opset: number,
   ) {}
 
-  /** Appends a node of the default domain with one output and returns the name of that output. */
-  add(opType: string, input: readonly string[], attribute: readonly AttributeProto[] = []): string {
-    const name = `${this.prefix}${opType}_${this.nodes.length}`;
-    this.push({ opType, name, input, output: [name], attribute });
-    return name;
+  /**
+   * Appends a node of the default domain with one output and returns the name of that output, a new one unless
+   * it is given.
+   */
+  add(
+    opType: string,
+    input: readonly string[],
+    attribute: readonly AttributeProto[] = [],
+    output = `${this.prefix}${opType}_${this.nodes.length}`,
+  ): string {
+    this.push({ opType, name: output, input, output: [output], attribute });
+    return output;
   }
 
   /** Appends a node. */
@@ -66,9 +75,38 @@ export class NodeList {
     return this.constant(tensorProto(DataType.INT64, [values.length], values));
   }
 
+  /** An integer as a tensor without axes. */
+  int(value: number): string {
+    return this.constant(tensorProto(DataType.INT64, [], [value]));
+  }
+
   /** One number as a tensor without axes. */
   float(value: number): string {
     return this.constant(tensorProto(DataType.FLOAT, [], [value]));
+  }
+
+  /** The parts one behind the other, along the first axis. */
+  concat(...parts: string[]): string {
+    return this.add('Concat', parts, [attributes.int('axis', 0)]);
+  }
+
+  unsqueeze(value: string, axis: number): string {
+    if (this.opset >= 13) return this.add('Unsqueeze', [value, this.ints(axis)]);
+    return this.add('Unsqueeze', [value], [attributes.ints('axes', [axis])]);
+  }
+
+  transpose(value: string, permutation: readonly number[]): string {
+    return this.add('Transpose', [value], [attributes.ints('perm', permutation)]);
+  }
+
+  /** The elements of an axis from `start` up to `end`. */
+  slice(value: string, axis: number, start: number, end: number): string {
+    return this.add('Slice', [value, this.ints(start), this.ints(end), this.ints(axis)]);
+  }
+
+  /** The elements at one place of an axis, without the axis. */
+  pick(value: string, axis: number, index: number): string {
+    return this.add('Gather', [value, this.int(index)], [attributes.int('axis', axis)]);
   }
 
   /** The sizes of a tensor's axes from `start` up to `end`. */

@@ -2,6 +2,7 @@ import { bodies } from './attributes.js';
 import { declaredFact, type Fact, merge, nothing } from './facts.js';
 import type { GraphProto, ModelProto, NodeProto, TensorProto } from './onnx_pb.js';
 import { rules } from './rules.js';
+import { freshSymbol } from './symbols.js';
 import { smallTensor } from './tensors.js';
 
 /** Operator set versions a model imports, by domain; the default domain is ''. */
@@ -24,6 +25,8 @@ export function defaultDomain(domain: string): string {
 export class GraphIndex {
   /** The bodies of this graph's nodes, in node order. */
   readonly inner: readonly GraphIndex[];
+  /** What comes out, in the order of the graph's outputs. */
+  readonly results: readonly Fact[];
   private readonly producers = new Map<string, NodeProto>();
   private readonly users = new Map<string, NodeProto[]>();
   private readonly initializers = new Map<string, TensorProto>();
@@ -47,8 +50,8 @@ export class GraphIndex {
         else this.users.set(value, [node]);
       }
     }
-    this.inferFacts();
-    this.inner = graph.node.flatMap((node) => bodies(node).map((body) => new GraphIndex(body, opsets, this)));
+    this.inner = this.inferFacts();
+    this.results = graph.output.map((output) => this.fact(output.name));
   }
 
   /** The node that computes a value; undefined for inputs, initializers and unknown names. */
@@ -88,8 +91,9 @@ export class GraphIndex {
     return this.facts.get(value) ?? this.outer?.fact(value) ?? nothing;
   }
 
-  private inferFacts(): void {
+  private inferFacts(): GraphIndex[] {
     const { graph, facts } = this;
+    const inner: GraphIndex[] = [];
     for (const info of graph.input) facts.set(info.name, declaredFact(info));
     for (const tensor of graph.initializer) {
       // The value of an initializer that is also an input may be replaced when the model runs.
@@ -105,12 +109,29 @@ export class GraphIndex {
         opset: this.opsets.get(defaultDomain(node.domain)) ?? 1,
         input: (index: number) => this.fact(node.input[index]),
       };
-      const inferred = [rules.get(node.opType)?.(at) ?? []].flat();
+      const own = bodies(node).map((body) => new GraphIndex(body, this.opsets, this));
+      inner.push(...own);
+      const inferred = node.opType === 'If' ? eitherBranch(own) : [rules.get(node.opType)?.(at) ?? []].flat();
       node.output.forEach((output, index) => {
         if (output !== '') facts.set(output, merge(inferred[index] ?? nothing, declared.get(output)));
       });
     }
+    return inner;
   }
+}
+
+/** What both branches of an If say of its outputs. */
+function eitherBranch([first, second]: readonly GraphIndex[]): Fact[] {
+  return (first?.results ?? []).map((fact, index) => {
+    const other = second?.results[index] ?? nothing;
+    const same = fact.dims && other.dims?.length === fact.dims.length;
+    return {
+      type: fact.type === other.type ? fact.type : undefined,
+      dims: same
+        ? fact.dims.map((dim, axis) => (dim === other.dims?.[axis] ? dim : freshSymbol()))
+        : undefined,
+    };
+  });
 }
 
 /** Every value a node uses, itself or from within its bodies. */

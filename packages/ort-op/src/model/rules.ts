@@ -1,5 +1,4 @@
 import {
-  bodies,
   floatAttribute,
   intAttribute,
   intsAttribute,
@@ -40,7 +39,6 @@ export const rules: ReadonlyMap<string, Rule> = new Map<string, Rule>([
   ['Gather', gather],
   ['GatherElements', (at) => ({ type: at.input(0).type, dims: at.input(1).dims })],
   ['Gemm', gemm],
-  ['If', conditional],
   ['MatMul', (at) => ({ type: at.input(0).type, dims: matMulDims(at.input(0).dims, at.input(1).dims) })],
   ['MatMulInteger', (at) => ({ type: DataType.INT32, dims: matMulDims(at.input(0).dims, at.input(1).dims) })],
   ['MatMulNBits', matMulNBits],
@@ -277,7 +275,7 @@ function flatten(at: NodeFacts): Fact {
 function transpose(at: NodeFacts): Fact {
   const { type, dims } = at.input(0);
   const permutation = intsAttribute(at.node, 'perm') ?? dims?.map((_, axis) => dims.length - 1 - axis);
-  return { type, dims: permutation && permutation.map((axis) => dims?.[axis] ?? freshSymbol()) };
+  return { type, dims: permutation?.map((axis) => dims?.[axis] ?? freshSymbol()) };
 }
 
 function unsqueeze(at: NodeFacts): Fact {
@@ -506,10 +504,4 @@ function attention(at: NodeFacts): Fact[] {
   const value = at.input(2).dims;
   const output = dims?.length === 4 && value?.length === 4 ? [...dims.slice(0, 3), value[3]!] : undefined;
   return [{ type, dims: output }];
-}
-
-/** The branches of an If are inferred on their own; all that is known here is how many outputs there are. */
-function conditional(at: NodeFacts): Fact[] {
-  const branch = bodies(at.node)[0];
-  return branch ? branch.output.map(() => nothing) : [];
 }

@@ -1,6 +1,7 @@
 import type { BiasTerm, FoundAttention } from '../find/index.js';
-import { attributes, type NodeList } from '../model/build.js';
+import type { NodeList } from '../model/build.js';
 import { DataType } from '../model/index.js';
+import { batchAndHeads } from './operand.js';
 
 /** The lowest float32. */
 const lowest = -3.4028234663852886e38;
@@ -8,7 +9,7 @@ const lowest = -3.4028234663852886e38;
 /** Why the masks and biases of an attention cannot be written as one tensor to add to its scores. */
 export function biasObstacle(attention: FoundAttention): string | undefined {
   for (const term of attention.bias) {
-    const { type, dims } = attention.graph.fact(term.value);
+    const { type, dims } = term;
     if (!dims || !term.scores) return 'the shape of its mask is unknown';
     if (term.kind === 'add' && type !== DataType.FLOAT) return 'its mask is not float32';
     if (dims.length > 4 || term.scores.length > 4) return `its mask has ${dims.length} axes`;
@@ -35,10 +36,8 @@ function additive(list: NodeList, { kind, value, factor, fill }: BiasTerm): stri
 }
 
 /** Splits batch and heads of a bias that a model adds to scores of [batch x heads, query, key]. */
-function fourAxes(list: NodeList, { graph, query }: FoundAttention, term: BiasTerm, value: string): string {
-  const dims = graph.fact(term.value).dims ?? [];
+function fourAxes(list: NodeList, { query }: FoundAttention, term: BiasTerm, value: string): string {
+  const dims = term.dims ?? [];
   if (term.scores?.length !== 3 || dims.length < 3 || dims[0] === 1) return value;
-  const batchAndHeads = list.sizes(query.value, 0, 2);
-  const rest = list.sizes(value, 1, 3);
-  return list.add('Reshape', [value, list.add('Concat', [batchAndHeads, rest], [attributes.int('axis', 0)])]);
+  return list.add('Reshape', [value, list.concat(...batchAndHeads(list, query), list.sizes(value, 1, 3))]);
 }

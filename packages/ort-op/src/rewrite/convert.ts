@@ -1,11 +1,20 @@
 import { create } from '@bufbuild/protobuf';
 import { MxattnError } from '@mxattn/core';
-import { findIn, nameOf } from '../find/find.js';
-import type { AttentionSummary, LeftAttention } from '../find/index.js';
+import { findIn, nameOf, openModel } from '../find/find.js';
+import type { AttentionSummary, FoundAttention, LeftAttention } from '../find/index.js';
 import { NodeList } from '../model/build.js';
-import { GraphIndex, type ModelProto, type ModelSource, opsets, readModel } from '../model/index.js';
+import {
+  GraphIndex,
+  intAttribute,
+  type ModelProto,
+  type ModelSource,
+  opsets,
+  readModel,
+} from '../model/index.js';
+import { copy } from '../model/messages.js';
 import { OperatorSetIdProtoSchema } from '../model/onnx_pb.js';
-import { copy, Edits } from './edits.js';
+import { Edits } from './edits.js';
+import { batchAndHeads, lengthOf } from './operand.js';
 import { fused } from './targets/fused.js';
 import type { Target } from './targets/target.js';
 
@@ -37,32 +46,30 @@ export function convertModel(
   source: ModelSource | ModelProto,
   options: ConvertOptions = {},
 ): { model: ModelProto; report: ConversionReport } {
-  const model = typeof source === 'string' || source instanceof Uint8Array ? readModel(source) : source;
+  const original = typeof source === 'string' || source instanceof Uint8Array ? readModel(source) : source;
   const target = targetNamed(options.target ?? 'fused');
+  const model = openModel(original);
   const graph = model.graph;
-  if (!graph) return { model, report: { replaced: [], left: [] } };
+  if (!graph) return { model: original, report: { replaced: [], left: [] } };
   const index = new GraphIndex(graph, opsets(model));
   const attentions = findIn(index);
   const replaced: AttentionSummary[] = [];
   const left: LeftAttention[] = [...attentions.left];
   const edits = new Edits();
   for (const attention of attentions.found) {
-    const { outputNode } = attention;
     const reason =
       attention.selfAttention || options.crossAttention
         ? target.obstacle(attention)
         : 'it is cross-attention: query and key are projections of different activations';
     if (reason !== undefined) {
-      left.push({ node: nameOf(attention.softmax), reason });
+      left.push({ node: nameOf(attention.anchor), reason });
       continue;
     }
     const layer = replaced.length;
-    const list = new NodeList(`mxattn.${layer}.`, index.opsets.get('') ?? 1);
-    target.emit(list, attention, layer, outputNode.output[0] ?? '');
-    edits.replace(outputNode, list.nodes);
+    replaceAttention(edits, target, attention, layer);
     replaced.push(summary(attention, layer));
   }
-  if (replaced.length === 0) return { model, report: { replaced, left } };
+  if (replaced.length === 0) return { model: original, report: { replaced, left } };
 
   const additions = target.additions(model, replaced.length);
   return {
@@ -79,6 +86,40 @@ export function convertModel(
     }),
     report: { replaced, left },
   };
+}
+
+function replaceAttention(edits: Edits, target: Target, attention: FoundAttention, layer: number): void {
+  const { graph, outputNode, shapeReaders, query, key } = attention;
+  const list = new NodeList(`mxattn.${layer}.`, graph.opsets.get('') ?? 1);
+  const output = outputNode.output[0] ?? '';
+  if (attention.outputLayout === 'heads') target.emit(list, attention, layer, output);
+  else {
+    const inHeads = `mxattn.${layer}.output`;
+    target.emit(list, attention, layer, inHeads);
+    const merged = attention.outputLayout === 'merged';
+    const ordered = merged ? list.transpose(inHeads, [0, 2, 1, 3]) : inHeads;
+    const shape = merged ? list.ints(0, 0, -1) : list.concat(list.ints(-1), list.sizes(inHeads, 2, 4));
+    list.add('Reshape', [ordered, shape], [], output);
+  }
+  edits.replace(outputNode, [...attention.prelude, ...list.nodes]);
+
+  shapeReaders.forEach((reader, number) => {
+    const shapes = new NodeList(`mxattn.${layer}.shape${number}.`, list.opset);
+    const [batch, heads] = batchAndHeads(shapes, query);
+    const folded = graph.fact(reader.input[0]).dims?.length === 3;
+    const shape = shapes.concat(
+      ...(folded ? [shapes.add('Mul', [batch, heads])] : [batch, heads]),
+      lengthOf(shapes, query),
+      lengthOf(shapes, key),
+    );
+    const bounds = [
+      shapes.ints(intAttribute(reader, 'start', 0)),
+      shapes.ints(intAttribute(reader, 'end', Number.MAX_SAFE_INTEGER)),
+    ];
+    const [name, output] = [reader.name, [...reader.output]];
+    shapes.push({ opType: 'Slice', name, input: [shape, ...bounds], output, attribute: [] });
+    edits.replace(reader, shapes.nodes);
+  });
 }
 
 function targetNamed(name: string): Target {

@@ -1,11 +1,7 @@
 import { usedValues } from '../model/graph-index.js';
-import {
-  bodies,
-  type GraphIndex,
-  type GraphProto,
-  type NodeProto,
-  type TensorProto,
-} from '../model/index.js';
+import type { GraphIndex, GraphProto, NodeProto, TensorProto } from '../model/index.js';
+import { mapBodies } from '../model/inline.js';
+import { copy } from '../model/messages.js';
 import type { ValueInfoProto } from '../model/onnx_pb.js';
 
 /** What is to change in a model's graphs. Nodes that nothing needs afterwards go without being named. */
@@ -37,25 +33,11 @@ export class Edits {
   }
 
   private applyToBodies(node: NodeProto, index: GraphIndex): NodeProto {
-    if (bodies(node).length === 0) return node;
-    const edit = (graph: GraphProto) => {
-      const inner = index.inner.find((each) => each.graph === graph);
-      return inner ? this.apply(inner, { inputs: [], initializers: [] }) : graph;
-    };
-    return copy(node, {
-      attribute: node.attribute.map((attribute) => {
-        if (!attribute.g && attribute.graphs.length === 0) return attribute;
-        const { g, graphs } = attribute;
-        return copy(attribute, { graphs: graphs.map(edit), ...(g ? { g: edit(g) } : {}) });
-      }),
+    return mapBodies(node, (body) => {
+      const inner = index.inner.find((each) => each.graph === body);
+      return inner ? this.apply(inner, { inputs: [], initializers: [] }) : body;
     });
   }
-}
-
-/** A message with some fields replaced, the others shared. */
-export function copy<T extends object>(message: T, fields: Partial<T>): T {
-  // Fields a message does not set live in its prototype.
-  return Object.assign(Object.create(Object.getPrototypeOf(message)), message, fields);
 }
 
 /** What was used before the edits and is not any more. */

@@ -10,23 +10,21 @@ import { type FunctionProto, FunctionProtoSchema } from '../../model/onnx_pb.js'
  */
 export function fusedAttentionBody(opset: number): FunctionProto {
   const body = new NodeList('', opset);
-  const axis = (value: number) => [attributes.int('axis', value)];
-  const concat = (...parts: string[]) => body.add('Concat', parts, axis(0));
 
   // The query heads that share a key head follow each other, so they can be read as one head with more rows.
   const batch = body.sizes('query', 0, 1);
   const kvHeads = body.sizes('key', 1, 2);
   const keyLength = body.sizes('key', 2, 3);
   const grouped = (value: string, size: string) =>
-    body.add('Reshape', [value, concat(batch, kvHeads, body.ints(-1), size)]);
+    body.add('Reshape', [value, body.concat(batch, kvHeads, body.ints(-1), size)]);
   const ungrouped = (value: string, size: string) =>
-    body.add('Reshape', [value, concat(body.sizes('query', 0, 3), size)]);
+    body.add('Reshape', [value, body.concat(body.sizes('query', 0, 3), size)]);
 
   const scaled = body.add('Mul', ['query', scaleParameter(body)]);
-  const keyColumns = body.add('Transpose', ['key'], [attributes.ints('perm', [0, 1, 3, 2])]);
+  const keyColumns = body.transpose('key', [0, 1, 3, 2]);
   const scores = body.add('MatMul', [grouped(scaled, body.sizes('query', 3, 4)), keyColumns]);
   const biased = body.add('Add', [ungrouped(scores, keyLength), 'bias']);
-  const probabilities = body.add('Softmax', [biased], axis(3));
+  const probabilities = body.add('Softmax', [biased], [attributes.int('axis', 3)]);
   const mixed = ungrouped(
     body.add('MatMul', [grouped(probabilities, keyLength), 'value']),
     body.sizes('value', 3, 4),
@@ -35,14 +33,7 @@ export function fusedAttentionBody(opset: number): FunctionProto {
   // A row with every key masked has no probabilities (0 / 0). Its answer is zero.
   const highest = reduceMax(body, 'bias');
   const masked = body.add('Equal', [highest, body.float(-Infinity)]);
-  const output = 'output';
-  body.push({
-    opType: 'Where',
-    name: output,
-    input: [masked, body.float(0), mixed],
-    output: [output],
-    attribute: [],
-  });
+  const output = body.add('Where', [masked, body.float(0), mixed], [], 'output');
   return create(FunctionProtoSchema, {
     domain: 'ai.mxattn',
     name: 'FusedAttention',

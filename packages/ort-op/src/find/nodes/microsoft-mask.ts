@@ -1,0 +1,50 @@
+import { attributes, type NodeList } from '../../model/build.js';
+import {
+  DataType,
+  floatAttribute,
+  type GraphIndex,
+  intAttribute,
+  type NodeProto,
+} from '../../model/index.js';
+import type { Reason } from '../reading.js';
+import type { BiasTerm } from '../types.js';
+import { addTerm, keyPositions, maskTerm, queryPositions } from './parts.js';
+
+/** What com.microsoft operators add to the scores: padding, a bias, causality. */
+export function microsoftBias(
+  graph: GraphIndex,
+  list: NodeList,
+  node: NodeProto,
+  inputs: { padding: string | undefined; bias: string | undefined; past: string | undefined },
+  query: string,
+  key: string,
+): BiasTerm[] | Reason {
+  const terms: BiasTerm[] = [];
+  if (inputs.padding) {
+    const dims = graph.fact(inputs.padding).dims;
+    if (dims?.length !== 2 && dims?.length !== 3) {
+      return { reason: 'its padding is not given as a mask of batch and keys' };
+    }
+    const keep = list.add('Cast', [inputs.padding], [attributes.int('to', DataType.BOOL)]);
+    // The filter value is added, so that a row with every key masked still weighs them by their scores.
+    const filter = list.float(floatAttribute(node, 'mask_filter_value', -10000));
+    const additive = list.add('Where', [keep, list.float(0), filter]);
+    const perHead = list.unsqueeze(dims.length === 2 ? list.unsqueeze(additive, 1) : additive, 1);
+    terms.push(addTerm(perHead, DataType.FLOAT, ['batch', 1, dims.length === 2 ? 1 : 'queries', 'keys']));
+  }
+  if (inputs.bias) {
+    const { type, dims } = graph.fact(inputs.bias);
+    terms.push(addTerm(inputs.bias, type, dims));
+  }
+  if (intAttribute(node, 'unidirectional', 0) === 1) {
+    const offset = inputs.past && list.add('Sub', [list.sizes(key, 2, 3), list.sizes(query, 2, 3)]);
+    const future = list.add('Greater', [keyPositions(list, key), queryPositions(list, query, offset)]);
+    terms.push(maskTerm(future, ['queries', 'keys']));
+  }
+  return terms;
+}
+
+/** The scale attribute; 0 or nothing stands for 1 / sqrt(head size). */
+export function microsoftScale(node: NodeProto, headSize: number): number {
+  return floatAttribute(node, 'scale', 0) || 1 / Math.sqrt(headSize);
+}

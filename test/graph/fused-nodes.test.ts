@@ -1,0 +1,193 @@
+import { describe, expect, it } from 'vitest';
+import { expectReplaced, reasonsOf } from './replacement.js';
+
+const q3 = { q: 'f32[B,S,16]', k: 'f32[B,T,16]', v: 'f32[B,T,12]' };
+const q4 = { q: 'f32[B,4,S,8]', k: 'f32[B,2,T,8]', v: 'f32[B,2,T,6]' };
+const past = { pk: 'f32[B,2,P,8]', pv: 'f32[B,2,P,6]' };
+const y3 = { y: 'f32[B,S,12]' };
+const y4 = { y: 'f32[B,4,S,6]' };
+const presents = { nk: 'f32[B,2,?,8]', nv: 'f32[B,2,?,6]' };
+
+describe('ai.onnx Attention', () => {
+  const opset = 23;
+
+  it('with grouped heads', async () => {
+    const { report } = await expectReplaced({
+      nodes: 'y = Attention(q, k, v)',
+      inputs: q4,
+      outputs: y4,
+      opset,
+    });
+    expect(report.replaced[0]).toMatchObject({ heads: 4, kvHeads: 2, headSize: 8, valueHeadSize: 6 });
+    expect(report.replaced[0]?.scale).toBeCloseTo(1 / Math.sqrt(8), 6);
+  });
+
+  it('of three axes', async () => {
+    const nodes = 'y = Attention<q_num_heads=2, kv_num_heads=2, scale=0.3>(q, k, v)';
+    const { report } = await expectReplaced({ nodes, inputs: q3, outputs: y3, opset });
+    expect(report.replaced[0]).toMatchObject({ heads: 2, kvHeads: 2, headSize: 8, valueHeadSize: 6 });
+  });
+
+  it('with a boolean mask', async () => {
+    await expectReplaced({
+      nodes: 'y = Attention(q, k, v, m)',
+      inputs: { ...q4, m: 'bool[B,1,S,T]' },
+      outputs: y4,
+      opset,
+    });
+  });
+
+  it('with a numeric mask', async () => {
+    await expectReplaced({
+      nodes: 'y = Attention(q, k, v, m)',
+      inputs: { ...q4, m: 'f32[S,T]' },
+      outputs: y4,
+      opset,
+    });
+  });
+
+  it('that is causal', async () => {
+    await expectReplaced({ nodes: 'y = Attention<is_causal=1>(q, k, v)', inputs: q4, outputs: y4, opset });
+  });
+
+  it('with a cache', async () => {
+    const { report } = await expectReplaced({
+      nodes: 'y nk nv = Attention<is_causal=1>(q, k, v, , pk, pv)',
+      inputs: { ...q4, ...past },
+      outputs: { ...y4, ...presents },
+      opset,
+    });
+    expect(report.replaced[0]?.hasCache).toBe(true);
+  });
+
+  it('is left when its scores are an output', () => {
+    const outputs = { ...y4, s: 'f32[B,4,S,T]' };
+    expect(reasonsOf({ nodes: 'y  nk nv s = Attention(q, k, v)', inputs: q4, outputs, opset })).toEqual([
+      'its scores or probabilities are an output',
+    ]);
+  });
+
+  it('is left when it is soft-capped', () => {
+    const nodes = 'y = Attention<softcap=5.0>(q, k, v)';
+    expect(reasonsOf({ nodes, inputs: q4, outputs: y4, opset })).toEqual([
+      'its scores are soft-capped, not supported yet',
+    ]);
+  });
+});
+
+describe('com.microsoft MultiHeadAttention', () => {
+  const node = (inputs: string, more = '', outputs = 'y') =>
+    `${outputs} = com.microsoft.MultiHeadAttention<num_heads=2${more}>(${inputs})`;
+
+  it('with separate inputs', async () => {
+    const { report } = await expectReplaced({ nodes: node('q, k, v'), inputs: q3, outputs: y3 });
+    expect(report.replaced[0]).toMatchObject({ heads: 2, headSize: 8, valueHeadSize: 6 });
+  });
+
+  it('with a bias of its projections', async () => {
+    await expectReplaced({ nodes: node('q, k, v, b'), inputs: { ...q3, b: 'f32[44]' }, outputs: y3 });
+  });
+
+  // The stock CPU kernel takes no packed inputs, so the answers are those of the node with its inputs unpacked.
+  const unpacked = (packed: string, parts: string[]) =>
+    parts
+      .map(
+        (name, index) => `
+          ${name}4 = Gather<axis=3>(${packed}, ${index}i)
+          ${name}3 = Reshape(${name}4, [0, 0, -1])`,
+      )
+      .join('');
+
+  it('with a packed query, key and value', async () => {
+    const text = { nodes: node('qkv'), inputs: { qkv: 'f32[B,S,2,3,8]' }, outputs: { y: 'f32[B,S,16]' } };
+    const { report } = await expectReplaced(text, 1, {
+      ...text,
+      nodes: `${unpacked('qkv', ['q', 'k', 'v'])}\n${node('q3, k3, v3')}`,
+    });
+    expect(report.replaced[0]?.selfAttention).toBe(true);
+  });
+
+  it('with packed keys and values', async () => {
+    const inputs = { q: 'f32[B,S,16]', kv: 'f32[B,T,2,2,8]' };
+    const text = { nodes: node('q, kv'), inputs, outputs: { y: 'f32[B,S,16]' } };
+    await expectReplaced(text, 1, { ...text, nodes: `${unpacked('kv', ['k', 'v'])}\n${node('q, k3, v3')}` });
+  });
+
+  it('with keys and values in heads', async () => {
+    const inputs = { q: 'f32[B,S,16]', k: 'f32[B,2,T,8]', v: 'f32[B,2,T,8]' };
+    await expectReplaced({ nodes: node('q, k, v'), inputs, outputs: { y: 'f32[B,S,16]' } });
+  });
+
+  it('with padded keys', async () => {
+    await expectReplaced({ nodes: node('q, k, v, , m'), inputs: { ...q3, m: 'i32[B,T]' }, outputs: y3 });
+  });
+
+  it('with a bias of its scores, a scale of its own', async () => {
+    const inputs = { ...q3, b: 'f32[1,2,S,T]' };
+    const { report } = await expectReplaced({
+      nodes: node('q, k, v, , , b', ', scale=0.5'),
+      inputs,
+      outputs: y3,
+    });
+    expect(report.replaced[0]?.scale).toBe(0.5);
+  });
+
+  it('that is causal, with a cache', async () => {
+    const square = { q: 'f32[B,S,16]', k: 'f32[B,S,16]', v: 'f32[B,S,16]' };
+    await expectReplaced({
+      nodes: node('q, k, v, , , , pk, pv', ', unidirectional=1', 'y nk nv'),
+      inputs: { ...square, pk: 'f32[B,2,P,8]', pv: 'f32[B,2,P,8]' },
+      outputs: { y: 'f32[B,S,16]', nk: 'f32[B,2,?,8]', nv: 'f32[B,2,?,8]' },
+    });
+  });
+});
+
+describe('com.microsoft Attention', () => {
+  const weights = { w: 'f32[10,48]', b: 'f32[48]' };
+  const inputs = { x: 'f32[B,S,10]', ...weights };
+  const node = (list: string, more = '', outputs = 'y') =>
+    `${outputs} = com.microsoft.Attention<num_heads=2${more}>(${list})`;
+
+  it('with its projections', async () => {
+    const { report } = await expectReplaced({
+      nodes: node('x, w, b'),
+      inputs,
+      outputs: { y: 'f32[B,S,16]' },
+    });
+    expect(report.replaced[0]).toMatchObject({ heads: 2, headSize: 8, selfAttention: true });
+  });
+
+  it('with padded keys', async () => {
+    const padded = { ...inputs, m: 'i32[B,S]' };
+    await expectReplaced({ nodes: node('x, w, b, m'), inputs: padded, outputs: { y: 'f32[B,S,16]' } });
+  });
+
+  it('with a mask for each query', async () => {
+    const padded = { ...inputs, m: 'i32[B,S,S]' };
+    await expectReplaced({ nodes: node('x, w, b, m'), inputs: padded, outputs: { y: 'f32[B,S,16]' } });
+  });
+
+  it('that is causal', async () => {
+    await expectReplaced({
+      nodes: node('x, w, b', ', unidirectional=1'),
+      inputs,
+      outputs: { y: 'f32[B,S,16]' },
+    });
+  });
+
+  it('with a cache', async () => {
+    await expectReplaced({
+      nodes: node('x, w, b, , past', ', unidirectional=1', 'y present'),
+      inputs: { ...inputs, past: 'f32[2,B,2,P,8]' },
+      outputs: { y: 'f32[B,S,16]', present: 'f32[2,B,2,?,8]' },
+    });
+  });
+
+  it('with values of another size', async () => {
+    await expectReplaced({
+      nodes: node('x, w, b', ', qkv_hidden_sizes=[16, 16, 8]'),
+      inputs: { x: 'f32[B,S,10]', w: 'f32[10,40]', b: 'f32[40]' },
+      outputs: { y: 'f32[B,S,8]' },
+    });
+  });
+});

@@ -1,0 +1,59 @@
+import { convertModel, readModel } from '@mxattn/ort-op';
+import { Tensor } from 'onnxruntime-node';
+import { expect } from 'vitest';
+import { noise } from './noise.js';
+import { type ModelText, onnx } from './onnx-text.js';
+import { relativeError, runStock } from './stock.js';
+
+/** The sizes that symbols of the test models stand for. */
+const sizes: Record<string, number> = { B: 3, S: 5, T: 7, P: 4, 'T+P': 11 };
+
+/** Deterministic feeds for a model's inputs: normal numbers, and masks that keep two of three. */
+export function feedsOf(inputs: Readonly<Record<string, string>>): Record<string, Tensor> {
+  return Object.fromEntries(
+    Object.entries(inputs).map(([name, type], index) => {
+      const dims = (/\[(.*)\]/.exec(type)?.[1] ?? '')
+        .split(',')
+        .filter(Boolean)
+        .map((dim) => sizes[dim] ?? Number(dim));
+      const count = dims.reduce((a, b) => a * b, 1);
+      const kept = Array.from({ length: count }, (_, at) => Number((at * 7 + index) % 3 !== 0));
+      if (type.startsWith('bool')) return [name, new Tensor('bool', kept, dims)];
+      if (type.startsWith('i32')) return [name, new Tensor('int32', Int32Array.from(kept), dims)];
+      if (type.startsWith('i64')) return [name, new Tensor('int64', BigInt64Array.from(kept, BigInt), dims)];
+      return [name, new Tensor('float32', noise(count, index + 1), dims)];
+    }),
+  );
+}
+
+/**
+ * Converts a model and expects the outputs of the model itself, or of a reference for what the stock runtime
+ * cannot run.
+ */
+export async function expectReplaced(
+  text: ModelText,
+  count = 1,
+  reference: ModelText = text,
+): Promise<ReturnType<typeof convertModel>> {
+  const bytes = onnx(text);
+  const result = convertModel(bytes, { crossAttention: true });
+  expect(result.report.left).toEqual([]);
+  expect(result.report.replaced).toHaveLength(count);
+  const initializers = new Set(Object.keys(text.initializers ?? {}));
+  const fed = Object.entries(text.inputs).filter(([name]) => !initializers.has(name));
+  const feeds = feedsOf(Object.fromEntries(fed));
+  const [expected, actual] = [
+    await runStock(readModel(onnx(reference)), feeds),
+    await runStock(result.model, feeds),
+  ];
+  for (const name of Object.keys(text.outputs)) {
+    expect((actual[name] as Tensor).dims).toEqual((expected[name] as Tensor).dims);
+    expect(relativeError(actual[name] as Tensor, expected[name] as Tensor)).toBeLessThan(1e-5);
+  }
+  return result;
+}
+
+/** Why the attentions of a model are left. */
+export function reasonsOf(text: ModelText): string[] {
+  return convertModel(onnx(text), { crossAttention: true }).report.left.map((each) => each.reason);
+}
