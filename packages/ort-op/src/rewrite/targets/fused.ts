@@ -1,10 +1,10 @@
 import { create } from '@bufbuild/protobuf';
 import { attributes } from '../../model/build.js';
 import { DataType, type ModelProto, opsets } from '../../model/index.js';
+import { copy } from '../../model/messages.js';
 import { ValueInfoProtoSchema } from '../../model/onnx_pb.js';
 import { tensorProto } from '../../model/tensors.js';
 import { biasObstacle, biasValue } from '../bias.js';
-import { copy } from '../edits.js';
 import { operandValue } from '../operand.js';
 import { fusedAttentionBody } from './fused-body.js';
 import type { Target } from './target.js';
