@@ -7,7 +7,7 @@ export interface LlmResult {
 export interface DiffusionResult {
   /** Median over all steps of all pictures. */
   readonly msPerStep: number;
-  /** Mean over the pictures, in dB against stock; null for stock itself and for pictures that are equal. */
+  /** Mean over the pictures, in dB against stock; null for stock itself. */
   readonly psnr: number | null;
 }
 
