@@ -19,6 +19,9 @@ MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
   return acc + reinterpret_cast<Ints>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
+// Whether a comparison holds in any lane.
+MXATTN_INLINE bool anyLane(Ints mask) { return _mm256_movemask_ps(reinterpret_cast<__m256>(mask)) != 0; }
+
 #include "cpu/block_scaled.h"
 #include "cpu/kernel.h"
 

@@ -1,4 +1,6 @@
 // AVX-512 with VNNI: 16 lanes, vpdpbusd multiplies 64 pairs of bytes and adds them up in fours.
+#include <immintrin.h>
+
 #include "cpu/includes.h"
 
 namespace mxattn::cpu::avx512_vnni {
@@ -18,6 +20,9 @@ MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
   __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(u), "v"(s));
   return acc;
 }
+
+// Whether a comparison holds in any lane.
+MXATTN_INLINE bool anyLane(Ints mask) { return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask)) != 0; }
 
 #include "cpu/block_scaled.h"
 #include "cpu/kernel.h"

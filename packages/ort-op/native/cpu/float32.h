@@ -22,16 +22,6 @@ class Float32Engine {
     if (transposed_) keys_ = arena.take<float>(heads * panels_ * problem.headSize * kLanes);
   }
 
-  static RowState takeState(const Problem& problem, Arena& arena) {
-    int64_t paddedValue = ceilDivide(problem.valueHeadSize, kLanes) * kLanes;
-    RowState state;
-    state.scores = arena.take<float>(kRowBlock * kTileKeys);
-    state.reference = arena.take<float>(kRowBlock);
-    state.sum = arena.take<float>(kRowBlock);
-    state.out = arena.take<float>(kRowBlock * paddedValue);
-    return state;
-  }
-
   // Keys as [panel of kLanes keys][channel][kLanes].
   void pack(const Parallel& parallel) {
     if (!transposed_) return;
@@ -80,32 +70,8 @@ class Float32Engine {
     for (; row < rows.count; row++) tile<1>(unit, row, panel, state);
   }
 
-  void softmax(Unit&, int row, RowState& state, bool nan) const {
-    float* scores = state.scores + row * kTileKeys;
-    float top = nan ? kNaN : largestScore(scores)[0];
-    float& reference = state.reference[row];
-    int64_t paddedValue = ceilDivide(problem_.valueHeadSize, kLanes) * kLanes;
-    if (std::isnan(top) || std::isnan(reference)) {
-      reference = kNaN;
-      for (int v = 0; v < kTileVectors; v++) store(scores + v * kLanes, Floats{});
-      return;
-    }
-    if (top > reference) {
-      if (reference > -kInfinity) {
-        float factor = std::exp2(reference - top);
-        state.sum[row] *= factor;
-        scaleRow(state.out + row * paddedValue, paddedValue, factor);
-      }
-      reference = top;
-    }
-    Floats sum{};
-    for (int v = 0; v < kTileVectors; v++) {
-      Floats p{};
-      if (reference > -kInfinity) p = exp2(load<Floats>(scores + v * kLanes) - reference);
-      sum += p;
-      store(scores + v * kLanes, p);
-    }
-    state.sum[row] += sumOfLanes(sum)[0];
+  void softmax(Unit&, int rows, RowState& state) const {
+    for (int row = 0; row < rows; row++) softmaxRow(row, state);
   }
 
   void accumulate(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
@@ -129,6 +95,35 @@ class Float32Engine {
   }
 
  private:
+  static void softmaxRow(int row, RowState& state) {
+    float* scores = state.scores + row * kTileKeys;
+    float* sums = state.sum + row * kLanes;
+    float& reference = state.reference[row];
+    if (std::isnan(reference) || anyNaN(scores)) {
+      reference = kNaN;
+      for (int v = 0; v < kTileVectors; v++) store(scores + v * kLanes, Floats{});
+      return;
+    }
+    Ints above{};
+    for (int v = 0; v < kTileVectors; v++) above |= load<Floats>(scores + v * kLanes) > reference;
+    if (anyLane(above)) {
+      float top = largestScore(scores)[0];
+      if (reference == -kInfinity) {
+        reference = top;
+      } else {
+        state.raise(row, top);
+      }
+    }
+    Floats sum = load<Floats>(sums);
+    for (int v = 0; v < kTileVectors; v++) {
+      Floats p{};
+      if (reference > -kInfinity) p = exp2(load<Floats>(scores + v * kLanes) - reference);
+      sum += p;
+      store(scores + v * kLanes, p);
+    }
+    store(sums, sum);
+  }
+
   void dotProducts(const float* query, const float* keys, int count, float* scores) const {
     int64_t size = problem_.headSize;
     int64_t whole = size / kLanes * kLanes;

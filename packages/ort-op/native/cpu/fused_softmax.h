@@ -15,7 +15,7 @@ class BlockScaledEngine {
     int8_t* query;         // [kRowBlock][32 * blocks]
     float* queryScale;     // [kRowBlock][blocks]
     int32_t* queryOffset;  // [kRowBlock][blocks]: takes back the 128 added to every key code
-    uint8_t* probability;  // [kRowBlock][kTileKeys], E2M3 times 8
+    uint8_t* probability;    // [kRowBlock][kTileKeys], E2M3 times 8
     float* probabilityScale;  // [kRowBlock][blocks of the tile]
   };
 
@@ -36,10 +36,6 @@ class BlockScaledEngine {
     valueScales_ = arena.take<float>(heads * tiles_ * kTileBlocks * channelGroups_ * kLanes);
   }
 
-  static RowState takeState(const Problem& problem, Arena& arena) {
-    return Float32Engine::takeState(problem, arena);
-  }
-
   void pack(const Parallel& parallel) {
     parallel.each(problem_.batch * problem_.kvHeads * tiles_, [&](size_t index) {
       int64_t head = index / tiles_, tile = index % tiles_;
@@ -55,7 +51,8 @@ class BlockScaledEngine {
     unit.queryScale = arena.take<float>(kRowBlock * headBlocks_);
     unit.queryOffset = arena.take<int32_t>(kRowBlock * headBlocks_);
     unit.probability = arena.take<uint8_t>(kRowBlock * kTileKeys);
-    unit.probabilityScale = arena.take<float>(kRowBlock * kTileBlocks);
+    // A group of rows writes a whole vector of scales.
+    unit.probabilityScale = arena.take<float>(kRowBlock * kTileBlocks + kLanes);
     if (rows.count == 0) return unit;
     int64_t group = problem_.heads / problem_.kvHeads;
     int64_t firstRow = (rows.batch * problem_.kvHeads + rows.kvHead) * group * problem_.queryLength + rows.first;
@@ -81,46 +78,9 @@ class BlockScaledEngine {
     for (; row < rows.count; row++) scoreTile<1>(unit, row, panel, state);
   }
 
-  void softmax(Unit& unit, int row, RowState& state, bool nan) const {
-    float* scores = state.scores + row * kTileKeys;
-    uint8_t* codes = unit.probability + row * kTileKeys;
-    float* scales = unit.probabilityScale + row * kTileBlocks;
-    float& reference = state.reference[row];
-    float top = nan ? kNaN : largestScore(scores)[0];
-    if (nan || std::isnan(reference)) reference = kNaN;
-    if (reference == -kInfinity) reference = top;
-    if (!(reference > -kInfinity) || top == -kInfinity) {
-      // Nothing visible in this tile, or a row that is NaN anyway.
-      std::memset(codes, 0, kTileKeys);
-      for (int b = 0; b < kTileBlocks; b++) scales[b] = 0;
-      return;
-    }
-    if (!(top - reference <= kRollback)) {
-      float factor = std::exp2(reference - top);
-      int64_t padded = channelGroups_ * kLanes;
-      state.sum[row] *= factor;
-      scaleRow(state.out + row * padded, padded, factor);
-      reference = top;
-    }
-    for (int b = 0; b < kTileBlocks; b++) {
-      Floats p[kBlockVectors];
-      Floats largest{};
-      for (int v = 0; v < kBlockVectors; v++) {
-        p[v] = schraudolph(load<Floats>(scores + b * kBlock + v * kLanes) - reference);
-        largest = maximum(p[v], largest);
-      }
-      largest = maximumOfLanes(largest);
-      Ints biased = scaleExponent(largest, probability_);
-      Floats inverse = inverseScaleOf(biased);
-      Ints sum{};
-      for (int v = 0; v < kBlockVectors; v++) {
-        Ints integers = elementIntegers(p[v] * inverse, probability_);
-        sum += integers;
-        store(codes + b * kBlock + v * kLanes, __builtin_convertvector(integers, Bytes));
-      }
-      float scale = scaleOf(biased)[0] / probability_.toInteger;
-      scales[b] = scale;
-      state.sum[row] += sumOfLanes(toFloats(sum))[0] * scale;
+  void softmax(Unit& unit, int rows, RowState& state) const {
+    for (int row = 0; row < rows; row += kSoftmaxRows) {
+      softmaxRows(unit, row, std::min(kSoftmaxRows, rows - row), state);
     }
   }
 
@@ -134,11 +94,15 @@ class BlockScaledEngine {
 
  private:
   static constexpr int kTileBlocks = kTileKeys / kBlock;
+  static_assert(kTileBlocks == 2);
   static constexpr int kGroups = kBlock / 4;  // products of 4 elements in a block
   // Schraudolph's offset with the least rms ripple, 60801 / 2^20, in units of the last bit of an f32.
   static constexpr int32_t kSchraudolphOffset = 60801 * 8;
   // log2 units above the reference at which P would pass 448 (the affine value passes 135.75).
   static constexpr float kRollback = 135.75f - 127.f + 60801.f / 1048576.f;
+
+  // Rows whose blocks of P have their scales computed in one vector, a lane a block.
+  static constexpr int kSoftmaxRows = kLanes / kTileBlocks;
 
   // 2^x as a bf16 whose bits are 2^7 * (x + 127 - c). 0 below kSmallestExponent, as in the f32 softmax: the key that
   // set the reference keeps a weight near 1 in the sum.
@@ -146,6 +110,84 @@ class BlockScaledEngine {
     Ints affine = toInts(maximum(x, splat(kSmallestExponent)) * 0x1p23f) + (127 * (1 << 23) - kSchraudolphOffset);
     Ints rounded = (affine + 0x7fff + ((affine >> 16) & 1)) & static_cast<int32_t>(0xffff0000);
     return x < kSmallestExponent ? Floats{} : fromBits(rounded);
+  }
+
+  // Sets or raises the reference of a row to its largest score, or spoils it with NaN. Few rows of few tiles need it.
+  static void moveReference(int row, RowState& state) {
+    const float* scores = state.scores + row * kTileKeys;
+    float& reference = state.reference[row];
+    float top = largestScore(scores)[0];
+    if (anyNaN(scores) || std::isnan(reference)) {
+      reference = kNaN;
+    } else if (reference == -kInfinity) {
+      reference = top;
+    } else {
+      state.raise(row, top);
+    }
+  }
+
+  void softmaxRows(Unit& unit, int first, int count, RowState& state) const {
+    Floats largest[kLanes];
+    for (int r = 0; r < kSoftmaxRows; r++) {
+      for (int b = 0; b < kTileBlocks; b++) largest[r * kTileBlocks + b] = Floats{};
+      if (r >= count) continue;
+      float* scores = state.scores + (first + r) * kTileKeys;
+      float& reference = state.reference[first + r];
+      // Written so that a NaN on either side is above, too.
+      Ints above{};
+      for (int v = 0; v < kTileVectors; v++) {
+        above |= ~(load<Floats>(scores + v * kLanes) - reference <= kRollback);
+      }
+      if (anyLane(above)) moveReference(first + r, state);
+      // Nothing visible yet, or NaN: P is 0.
+      if (!(reference > -kInfinity)) {
+        for (int v = 0; v < kTileVectors; v++) store(scores + v * kLanes, Floats{});
+        continue;
+      }
+      for (int b = 0; b < kTileBlocks; b++) {
+        Floats top{};
+        for (int v = 0; v < kBlockVectors; v++) {
+          float* at = scores + b * kBlock + v * kLanes;
+          Floats p = schraudolph(load<Floats>(at) - reference);
+          store(at, p);
+          top = maximum(p, top);
+        }
+        largest[r * kTileBlocks + b] = top;
+      }
+    }
+    Ints biased = scaleExponent(maximaOf(largest), probability_);
+    alignas(64) float inverse[kLanes];
+    float* scales = unit.probabilityScale + first * kTileBlocks;
+    store(inverse, inverseScaleOf(biased) * probability_.toInteger);
+    store(scales, scaleOf(biased) / probability_.toInteger);
+    for (int r = 0; r < count; r++) {
+      const float* p = state.scores + (first + r) * kTileKeys;
+      uint8_t* codes = unit.probability + (first + r) * kTileKeys;
+      for (int v = 0; v < kTileVectors; v++) {
+        Floats scaled = load<Floats>(p + v * kLanes) * inverse[r * kTileBlocks + v / kBlockVectors];
+        store(codes + v * kLanes, __builtin_convertvector(probabilityIntegers(scaled), Bytes));
+      }
+      float* sums = state.sum + (first + r) * kLanes;
+      store(sums, load<Floats>(sums) + sumOfCodes(codes, scales + r * kTileBlocks));
+    }
+  }
+
+  // E2M3 times 8 of weights already times 8: rounded to nearest even, saturated at 60.
+  MXATTN_INLINE Ints probabilityIntegers(Floats x) {
+    Floats power = fromBits(bits(x) & 0x7f800000);
+    Floats magic = maximum(power, splat(8.f)) * (1.5f * 0x1p20f);
+    return toInts(minimum((x + magic) - magic, splat(60.f)));
+  }
+
+  // The weights of a row, added up in groups of 4 keys per lane.
+  MXATTN_INLINE Floats sumOfCodes(const uint8_t* codes, const float* scales) {
+    Floats sum{};
+    for (int v = 0; v < kTileKeys / (4 * kLanes); v++) {
+      Ints groups = dot4(Ints{}, load<Ints>(codes + v * 4 * kLanes), splat(0x01010101));
+      Floats scale = iota(LaneSequence{}) + v * kLanes < kBlock / 4 ? splat(scales[0]) : splat(scales[1]);
+      sum += toFloats(groups) * scale;
+    }
+    return sum;
   }
 
   void quantise(const float* from, float factor, int8_t* codes, float* scales) const {

@@ -15,7 +15,7 @@
 
 constexpr int kTileKeys = 64;
 constexpr int kTileVectors = kTileKeys / kLanes;
-constexpr int kRowBlock = 64;
+constexpr int kRowBlock = 96;  // whole register tiles of 4 and of 6 rows
 constexpr float kLog2e = 1.44269504f;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -136,21 +136,36 @@ MXATTN_INLINE bool anyNaN(const float* scores) {
     Floats s = load<Floats>(scores + v * kLanes);
     nan |= (s != s);
   }
-  int32_t any = 0;
-  for (int j = 0; j < kLanes; j++) any |= nan[j];
-  return any != 0;
-}
-
-MXATTN_INLINE void scaleRow(float* row, int64_t size, float factor) {
-  for (int64_t c = 0; c < size; c += kLanes) store(row + c, load<Floats>(row + c) * factor);
+  return anyLane(nan);
 }
 
 // What the softmax knows of the rows of a unit.
 struct RowState {
   float* scores;     // [kRowBlock][kTileKeys], log2 units
   float* reference;  // what is subtracted from the scores; minus infinity before the first visible key
-  float* sum;
-  float* out;  // [kRowBlock][padded value head size], not yet divided by the sum
+  float* sum;        // [kRowBlock][kLanes], to be added up
+  float* out;        // [kRowBlock][padded value head size], not yet divided by the sum
+  int64_t outSize;   // the padded value head size
+
+  // Takes a higher reference; what was accumulated shrinks.
+  void raise(int row, float to) const {
+    float factor = std::exp2(reference[row] - to);
+    store(sum + row * kLanes, load<Floats>(sum + row * kLanes) * factor);
+    for (int64_t c = 0; c < outSize; c += kLanes) {
+      store(out + row * outSize + c, load<Floats>(out + row * outSize + c) * factor);
+    }
+    reference[row] = to;
+  }
+
+  static RowState take(const Problem& problem, Arena& arena) {
+    RowState state;
+    state.outSize = ceilDivide(problem.valueHeadSize, kLanes) * kLanes;
+    state.scores = arena.take<float>(kRowBlock * kTileKeys);
+    state.reference = arena.take<float>(kRowBlock);
+    state.sum = arena.take<float>(kRowBlock * kLanes);
+    state.out = arena.take<float>(kRowBlock * state.outSize);
+    return state;
+  }
 };
 
 #include "cpu/float32.h"
@@ -159,32 +174,36 @@ struct RowState {
 template <typename Engine>
 void attendRows(const Engine& engine, const Problem& problem, const Rows& rows, uint8_t* memory) {
   Arena arena(memory);
-  RowState state = Engine::takeState(problem, arena);
+  RowState state = RowState::take(problem, arena);
   typename Engine::Unit unit = engine.begin(rows, arena);
-  int64_t paddedValue = ceilDivide(problem.valueHeadSize, kLanes) * kLanes;
-  KeyRange visible{problem.keyLength, 0};
+  // Keys that some row sees, and keys that all rows see.
+  KeyRange visible{problem.keyLength, 0}, shared{0, problem.keyLength};
   for (int row = 0; row < rows.count; row++) {
     state.reference[row] = -kInfinity;
-    state.sum[row] = 0;
     KeyRange range = visibleKeys(problem, rows.query(problem, row));
+    shared.begin = std::max(shared.begin, range.begin);
+    shared.end = std::min(shared.end, range.end);
     if (range.begin == range.end) continue;
     visible.begin = std::min(visible.begin, range.begin);
     visible.end = std::max(visible.end, range.end);
   }
-  std::memset(state.out, 0, rows.count * paddedValue * sizeof(float));
+  std::memset(state.sum, 0, rows.count * kLanes * sizeof(float));
+  std::memset(state.out, 0, rows.count * state.outSize * sizeof(float));
+  bool transformed = problem.softcap > 0 || problem.bias;
   for (int64_t key = visible.begin / kTileKeys * kTileKeys; key < visible.end; key += kTileKeys) {
     engine.scores(unit, rows, key, state);
-    for (int row = 0; row < rows.count; row++) {
-      float* scores = state.scores + row * kTileKeys;
-      maskScores(problem, rows, row, key, scores);
-      engine.softmax(unit, row, state, anyNaN(scores));
+    if (transformed || key < shared.begin || key + kTileKeys > shared.end) {
+      for (int row = 0; row < rows.count; row++) {
+        maskScores(problem, rows, row, key, state.scores + row * kTileKeys);
+      }
     }
+    engine.softmax(unit, rows.count, state);
     engine.accumulate(unit, rows, key, state);
   }
   int64_t group = problem.heads / problem.kvHeads;
   int64_t outRow = ((rows.batch * problem.kvHeads + rows.kvHead) * group) * problem.queryLength + rows.first;
   for (int row = 0; row < rows.count; row++) {
-    float sum = state.sum[row];
+    float sum = sumOfLanes(load<Floats>(state.sum + row * kLanes))[0];
     if (problem.sinks && state.reference[row] > -kInfinity) {
       float sink = problem.sinks[rows.head(problem, row)];
       sum += std::exp2(sink * kLog2e - state.reference[row]);
@@ -192,7 +211,7 @@ void attendRows(const Engine& engine, const Problem& problem, const Rows& rows, 
     // No visible key: zeros. A NaN in a score makes the reference NaN, and so the whole row.
     float factor = state.reference[row] == -kInfinity ? 0.f : 1.f / sum;
     if (std::isnan(state.reference[row])) factor = kNaN;
-    const float* from = state.out + row * paddedValue;
+    const float* from = state.out + row * state.outSize;
     float* to = problem.out + (outRow + row) * problem.valueHeadSize;
     for (int64_t c = 0; c < problem.valueHeadSize; c++) to[c] = from[c] * factor;
   }
@@ -210,7 +229,7 @@ void attend(const Problem& problem, const Parallel& parallel, Scratch& scratch) 
   engine.pack(parallel);
 
   Arena unitSize(nullptr);
-  Engine::takeState(problem, unitSize);
+  RowState::take(problem, unitSize);
   sizing.begin(Rows{0, 0, 0, 0}, unitSize);
   parallel.each(problem.batch * problem.kvHeads * rowBlocks, [&](size_t index) {
     int64_t block = index % rowBlocks;

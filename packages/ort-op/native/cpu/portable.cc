@@ -22,6 +22,13 @@ MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
   return acc + ((sums << 16) >> 16) + (sums >> 16);
 }
 
+// Whether a comparison holds in any lane.
+MXATTN_INLINE bool anyLane(Ints mask) {
+  int32_t any = 0;
+  for (int j = 0; j < kLanes; j++) any |= mask[j];
+  return any != 0;
+}
+
 #include "cpu/block_scaled.h"
 #include "cpu/kernel.h"
 

@@ -69,6 +69,25 @@ MXATTN_INLINE Floats sumOfLanes(Floats x) {
 // products with it would be subnormal numbers, which cost a hundred times as much as others.
 constexpr float kSmallestExponent = -80.f;
 
+// Lane j of `a` where bit Distance of j is 0, else of `b`; with Swapped, of lane j ^ Distance.
+template <int Distance, bool Swapped, size_t... J>
+MXATTN_INLINE Floats interleave(Floats a, Floats b, std::index_sequence<J...>) {
+  return __builtin_shufflevector(
+      a, b, static_cast<int>((Swapped ? J ^ Distance : J) + ((J & Distance) ? kLanes : 0))...);
+}
+
+// Lane j of the result is the largest lane of v[j]: kLanes reductions for the price of a few, since vectors are halved
+// and combined at every step.
+template <int Distance = kLanes / 2>
+MXATTN_INLINE Floats maximaOf(Floats* v) {
+  for (int i = 0; i < Distance; i++) {
+    v[i] = maximum(interleave<Distance, false>(v[i], v[i + Distance], LaneSequence{}),
+                   interleave<Distance, true>(v[i], v[i + Distance], LaneSequence{}));
+  }
+  if constexpr (Distance > 1) return maximaOf<Distance / 2>(v);
+  return v[0];
+}
+
 // 2^x to 1e-7 relative; 0 below kSmallestExponent.
 MXATTN_INLINE Floats exp2(Floats x) {
   const float kRound = 12582912.f;  // 1.5 * 2^23: adding it rounds to an integer held in the low mantissa bits
