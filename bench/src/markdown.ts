@@ -54,7 +54,7 @@ export function markdown(table: Table): string {
       Object.entries(table.variants).map(([name, errors]) => [name, range(errors)]),
     ),
     '',
-    '## Stress inputs: 1024 keys, head size 128',
+    '## Stress inputs: 1024 keys (maxstair 2048), head size 128',
     '',
     '![](stress.svg)',
     '',
