@@ -125,7 +125,7 @@ export function plots(table: Table): Record<string, string> {
               fill: 'series',
               textAnchor: 'start',
               dx: 8,
-              dy: i === 0 ? 5 : -5,
+              dy: i === 0 ? 4 : -4,
             },
           ),
         ),
