@@ -11,8 +11,7 @@ export type PaperPrecision = keyof typeof published;
 
 export const paperPrecisions = Object.keys(published) as PaperPrecision[];
 
-/** Other recipes of the library, measured on the same inputs. */
-export const variants: readonly PrecisionName[] = [
+const others: readonly PrecisionName[] = [
   'mxfp8-lifted',
   'mxfp6-direct',
   'f4f8',
@@ -21,6 +20,13 @@ export const variants: readonly PrecisionName[] = [
   'f8f6',
   'efq4',
   'efq4-lut',
+];
+
+/** Other recipes of the library, and exponents aligned for 8-bit integers, measured on the same inputs. */
+export const variants: readonly Recipe[] = [
+  ...others.map((name) => recipes[name]),
+  { ...recipes.mxfp6, name: 'mxfp6 aligned', aligned: true },
+  { ...recipes.mxfp4, name: 'mxfp4 aligned', aligned: true },
 ];
 
 export const seeds = Array.from({ length: 10 }, (_, i) => i + 1);
@@ -81,10 +87,7 @@ export function firstJobs(): Job[] {
       kind: 'errors',
       key: 'papers',
       inputs: { distribution: 'normal', shape: paperShape, seed },
-      recipes: [
-        ...paperPrecisions.flatMap((name) => pipelines(name).slice(0, 2)),
-        ...variants.map((name) => recipes[name]),
-      ],
+      recipes: [...paperPrecisions.flatMap((name) => pipelines(name).slice(0, 2)), ...variants],
     });
   }
   // The tail behind a sink gets longer with the keys: what a fixed scale of the weights makes of it.

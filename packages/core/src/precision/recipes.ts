@@ -34,6 +34,11 @@ export interface Recipe {
   readonly hadamard: boolean;
   /** Format to which folded and rotated Q and K are rounded before they are quantised; default none. */
   readonly stage?: 'bf16';
+  /**
+   * Operands share one exponent per line (a token of Q or K, a channel of V), as kernels on 8-bit integers have
+   * it: blocks with small scales lose the bits that do not fit. Default: every block keeps its own.
+   */
+  readonly aligned?: boolean;
   /** Keys per softmax step. */
   readonly tile: number;
   readonly softmax: SoftmaxPipeline;
