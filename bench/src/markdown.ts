@@ -47,7 +47,7 @@ export function markdown(table: Table): string {
       }),
     ),
     '',
-    '### Other recipes on the same inputs',
+    '### Other recipes on inputs of the same kind',
     '',
     rows(
       ['recipe', 'error'],

@@ -33,9 +33,9 @@ export const seeds = Array.from({ length: 10 }, (_, i) => i + 1);
 
 /** The paper's shape; a sample of its 4096 queries, which are independent of each other. */
 export const paperShape: HeadShape = { queries: 256, keys: 4096, size: 128 };
-export const stressShape: HeadShape = { queries: 256, keys: 1024, size: 128 };
-// Only a stair of more than 128 log2 units also leaves the range of bfloat16.
-export const stairShape: HeadShape = { ...stressShape, keys: 2048 };
+export const stressShape: HeadShape = { queries: 128, keys: 1024, size: 128 };
+// Two groups of queries; and only a stair of more than 128 log2 units also leaves the range of bfloat16.
+export const stairShape: HeadShape = { queries: 256, keys: 2048, size: 128 };
 export const efqShape: HeadShape = { queries: 128, keys: 1024, size: 128 };
 const calibrationShape: HeadShape = { queries: 64, keys: 512, size: 128 };
 
@@ -87,7 +87,13 @@ export function firstJobs(): Job[] {
       kind: 'errors',
       key: 'papers',
       inputs: { distribution: 'normal', shape: paperShape, seed },
-      recipes: [...paperPrecisions.flatMap((name) => pipelines(name).slice(0, 2)), ...variants],
+      recipes: paperPrecisions.flatMap((name) => pipelines(name).slice(0, 2)),
+    });
+    jobs.push({
+      kind: 'errors',
+      key: 'variants',
+      inputs: { distribution: 'normal', shape: { ...paperShape, queries: 128 }, seed },
+      recipes: [...variants],
     });
   }
   // The tail behind a sink gets longer with the keys: what a fixed scale of the weights makes of it.

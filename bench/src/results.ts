@@ -110,7 +110,7 @@ export function summarize(results: readonly JobResult[]): Table {
   const table: Omit<Table, 'checks'> = {
     settings: { seeds, papers: paperShape, stress: stressShape, maxstair: stairShape, efq: efqShape },
     papers: perPrecision((name) => ({ ...pair('papers', name), published: published[name] })),
-    variants: Object.fromEntries(variants.map(({ name }) => [name, errors('papers', name)])),
+    variants: Object.fromEntries(variants.map(({ name }) => [name, errors('variants', name)])),
     stress: Object.fromEntries(
       distributionNames.map((name) => [
         name,
