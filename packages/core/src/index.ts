@@ -17,6 +17,7 @@ export {
 } from './calibration/efq.js';
 export { type ScoreSample, scoreSamples } from './calibration/sample.js';
 export { MxattnError } from './errors.js';
+export * from './formats/align.js';
 export * from './formats/block.js';
 export * from './formats/e8m0.js';
 export * from './formats/element.js';
