@@ -107,3 +107,20 @@ describe('attention inside', () => {
     expect(report.replaced[0]?.scale).toBeCloseTo(0.3, 6);
   });
 });
+
+describe('nodes in another order than they compute in', () => {
+  it('are sorted', async () => {
+    const text = { nodes: attention('a = Add(x, m)'), inputs, outputs };
+    await expectReplaced({ ...text, nodes: text.nodes.split('\n').reverse().join('\n') }, 1, text);
+  });
+
+  it('are refused where one depends on itself', () => {
+    const nodes = `${attention('a = Add(x, m)').replace('MatMul(q, kt)', 'MatMul(q, loop)')}\nloop = Add(y, kt)`;
+    expect(() => findAttention(readModel(onnx({ nodes, inputs, outputs })))).toThrow(/depends on itself/);
+  });
+
+  it('are refused where two compute one value', () => {
+    const nodes = `${attention('a = Add(x, m)')}\ny = Relu(a)`;
+    expect(() => findAttention(readModel(onnx({ nodes, inputs, outputs })))).toThrow(/two nodes compute y/);
+  });
+});

@@ -114,14 +114,17 @@ function bind(
   );
 }
 
-/** A node with each of its bodies replaced. */
+/** A node with each of its bodies replaced; the node itself where they are replaced by themselves. */
 export function mapBodies(node: NodeProto, change: (body: GraphProto) => GraphProto): NodeProto {
-  if (bodies(node).length === 0) return node;
+  const before = bodies(node);
+  const after = new Map(before.map((body) => [body, change(body)]));
+  if (before.every((body) => after.get(body) === body)) return node;
   return copy(node, {
     attribute: node.attribute.map((attribute) => {
       const { g, graphs } = attribute;
       if (!g && graphs.length === 0) return attribute;
-      return copy(attribute, { graphs: graphs.map(change), ...(g ? { g: change(g) } : {}) });
+      const changed = graphs.map((body) => after.get(body) ?? body);
+      return copy(attribute, { graphs: changed, ...(g ? { g: after.get(g) } : {}) });
     }),
   });
 }
