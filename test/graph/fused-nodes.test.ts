@@ -100,9 +100,11 @@ describe('com.microsoft MultiHeadAttention', () => {
 
   it('with a packed query, key and value', async () => {
     const text = { nodes: node('qkv'), inputs: { qkv: 'f32[B,S,2,3,8]' }, outputs: { y: 'f32[B,S,16]' } };
-    const { report } = await expectReplaced(text, 1, {
-      ...text,
-      nodes: `${unpacked('qkv', ['q', 'k', 'v'])}\n${node('q3, k3, v3')}`,
+    const { report } = await expectReplaced(text, {
+      reference: {
+        ...text,
+        nodes: `${unpacked('qkv', ['q', 'k', 'v'])}\n${node('q3, k3, v3')}`,
+      },
     });
     expect(report.replaced[0]?.selfAttention).toBe(true);
   });
@@ -110,7 +112,9 @@ describe('com.microsoft MultiHeadAttention', () => {
   it('with packed keys and values', async () => {
     const inputs = { q: 'f32[B,S,16]', kv: 'f32[B,T,2,2,8]' };
     const text = { nodes: node('q, kv'), inputs, outputs: { y: 'f32[B,S,16]' } };
-    await expectReplaced(text, 1, { ...text, nodes: `${unpacked('kv', ['k', 'v'])}\n${node('q, k3, v3')}` });
+    await expectReplaced(text, {
+      reference: { ...text, nodes: `${unpacked('kv', ['k', 'v'])}\n${node('q, k3, v3')}` },
+    });
   });
 
   it('with keys and values in heads', async () => {

@@ -26,6 +26,12 @@ export function biasValue(list: NodeList, attention: FoundAttention): string | u
   return values.length === 0 ? undefined : values.reduce((sum, value) => list.add('Add', [sum, value]));
 }
 
+/** The bias with an element for each query and key, for operators that broadcast it over batch and heads only. */
+export function forEachQueryAndKey(list: NodeList, bias: string, query: string, key: string): string {
+  const shape = list.concat(list.ints(1, 1), list.sizes(query, 2, 3), list.sizes(key, 2, 3));
+  return list.add('Expand', [bias, shape]);
+}
+
 function additive(list: NodeList, { kind, value, factor, fill }: BiasTerm): string {
   if (kind === 'add') return factor === 1 ? value : list.add('Mul', [value, list.float(factor)]);
   // The model puts a low number in the place of the score. Adding the lowest float32 leaves nothing of the

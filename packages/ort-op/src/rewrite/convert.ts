@@ -15,17 +15,22 @@ import { copy } from '../model/messages.js';
 import { OperatorSetIdProtoSchema } from '../model/onnx_pb.js';
 import { Edits } from './edits.js';
 import { batchAndHeads, lengthOf } from './operand.js';
+import { attention } from './targets/attention.js';
+import { contrib } from './targets/contrib.js';
 import { fused } from './targets/fused.js';
 import type { Target } from './targets/target.js';
 
 /** What attentions can be replaced by. */
 export type TargetName = keyof typeof targets;
 
-const targets = { fused } satisfies Record<string, Target>;
+const targets = { fused, contrib, attention } satisfies Record<string, Target>;
 
 /** How {@link convertModel} converts. */
 export interface ConvertOptions {
-  /** Default: `fused`, the FusedAttention operator. */
+  /**
+   * `fused` (default): the FusedAttention operator. `contrib`: MultiHeadAttention of ONNX Runtime. `attention`: the
+   * Attention operator of ONNX 23.
+   */
   readonly target?: TargetName;
   /** Also replace attention between different activations. Default: false. */
   readonly crossAttention?: boolean;

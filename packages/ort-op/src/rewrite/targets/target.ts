@@ -22,3 +22,8 @@ export interface Additions {
   /** The lowest IR version that has all of this. */
   readonly irVersion: number;
 }
+
+/** For targets whose nodes need nothing else. */
+export function nothingAdded(): Additions {
+  return { inputs: [], initializers: [], functions: [], opsets: [], irVersion: 0 };
+}
