@@ -31,6 +31,9 @@ export function readSoftmax(graph: GraphIndex, softmax: NodeProto): Reading | Re
   if (!operands) return { reason: `its query, key and value have ${rank} axes that cannot be told apart` };
   const { query, key, value, scale } = operands;
   const [queryDims, valueDims] = [dimsOf(graph, query), dimsOf(graph, value)];
+  const heads = queryDims?.length === 3 ? 1 : queryDims?.[1];
+  const elsewhere = scores.bias.some((term) => term.scores?.length === 4 && term.scores[1] !== heads);
+  if (rank !== 4 && elsewhere) return { reason: 'its mask and its query split the heads in different ways' };
   return {
     nodes,
     anchor: softmax,
@@ -38,6 +41,7 @@ export function readSoftmax(graph: GraphIndex, softmax: NodeProto): Reading | Re
     shapeReaders: readers.shapes,
     prelude: [],
     outputLayout: rank === 4 ? 'heads' : 'folded',
+    ...(output.outputPermutation ? { outputPermutation: output.outputPermutation } : {}),
     query,
     key,
     value,

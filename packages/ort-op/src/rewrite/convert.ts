@@ -2,7 +2,8 @@ import { create } from '@bufbuild/protobuf';
 import { MxattnError } from '@mxattn/core';
 import { findIn, nameOf, openModel } from '../find/find.js';
 import type { AttentionSummary, FoundAttention, LeftAttention } from '../find/index.js';
-import { NodeList } from '../model/build.js';
+import { isIdentity } from '../find/operands.js';
+import { attributes, NodeList } from '../model/build.js';
 import {
   GraphIndex,
   intAttribute,
@@ -97,14 +98,12 @@ function replaceAttention(edits: Edits, target: Target, attention: FoundAttentio
   const { graph, outputNode, shapeReaders, query, key } = attention;
   const list = new NodeList(`mxattn.${layer}.`, graph.opsets.get('') ?? 1);
   const output = outputNode.output[0] ?? '';
-  if (attention.outputLayout === 'heads') target.emit(list, attention, layer, output);
-  else {
+  if (attention.outputLayout === 'heads' && isIdentity(attention.outputPermutation ?? [])) {
+    target.emit(list, attention, layer, output);
+  } else {
     const inHeads = `mxattn.${layer}.output`;
     target.emit(list, attention, layer, inHeads);
-    const merged = attention.outputLayout === 'merged';
-    const ordered = merged ? list.transpose(inHeads, [0, 2, 1, 3]) : inHeads;
-    const shape = merged ? list.ints(0, 0, -1) : list.concat(list.ints(-1), list.sizes(inHeads, 2, 4));
-    list.add('Reshape', [ordered, shape], [], output);
+    inLayout(list, attention, inHeads, output);
   }
   edits.replace(outputNode, [...attention.prelude, ...list.nodes]);
 
@@ -125,6 +124,21 @@ function replaceAttention(edits: Edits, target: Target, attention: FoundAttentio
     shapes.push({ opType: 'Slice', name, input: [shape, ...bounds], output, attribute: [] });
     edits.replace(reader, shapes.nodes);
   });
+}
+
+/** The output with its axes as the model has them. */
+function inLayout(list: NodeList, attention: FoundAttention, inHeads: string, output: string): void {
+  const { outputLayout, outputPermutation = [] } = attention;
+  const permutation = [attributes.ints('perm', outputPermutation)];
+  if (outputLayout === 'heads') {
+    list.add('Transpose', [inHeads], permutation, output);
+  } else if (outputLayout === 'merged') {
+    list.add('Reshape', [list.transpose(inHeads, [0, 2, 1, 3]), list.ints(0, 0, -1)], [], output);
+  } else {
+    const shape = list.concat(list.ints(-1), list.sizes(inHeads, 2, 4));
+    if (isIdentity(outputPermutation)) list.add('Reshape', [inHeads, shape], [], output);
+    else list.add('Transpose', [list.add('Reshape', [inHeads, shape])], permutation, output);
+  }
 }
 
 function targetNamed(name: string): Target {
