@@ -102,6 +102,22 @@ describe('a conversion', () => {
     expect(result.report).toEqual({ replaced: [], left: [] });
   });
 
+  it('leaves a converted model alone and reports what is in it', () => {
+    const once = convertModel(exampleModel('emoji-dit'));
+    const twice = convertModel(once.model, { crossAttention: true });
+    expect(twice.model).toBe(once.model);
+    expect(twice.report.replaced).toHaveLength(8);
+    expect(twice.report.replaced[0]).toMatchObject({
+      heads: 4,
+      headSize: 64,
+      selfAttention: true,
+      maskKind: 'none',
+    });
+    expect(new Set(twice.report.left.map((each) => each.reason))).toEqual(
+      new Set(['the model is converted already; convert the original instead']),
+    );
+  });
+
   it('refuses an unknown target by name', () => {
     const target = 'fussed' as 'fused';
     expect(() => convertModel(exampleModel('story-llama'), { target })).toThrow(/no target is named fussed/);

@@ -1,3 +1,4 @@
+import { fusedDomain } from '../model/fused-operator.js';
 import { DataType, GraphIndex, type ModelProto, type NodeProto, opsets } from '../model/index.js';
 import { inlineFunctions } from '../model/inline.js';
 import { copy } from '../model/messages.js';
@@ -26,7 +27,10 @@ export function findAttention(model: ModelProto): Attentions {
  * @throws MxattnError where its nodes depend on themselves.
  */
 export function openModel(model: ModelProto): ModelProto {
-  const inlined = inlineFunctions(model, (body) => body.some((node) => isAnchor(node)));
+  const inlined = inlineFunctions(
+    model,
+    ({ domain }, nodes) => domain !== fusedDomain && nodes.some(isAnchor),
+  );
   if (!inlined.graph) return inlined;
   const ordered = copy(inlined, { graph: inOrder(inlined.graph) });
   return ordered.irVersion >= 4n ? ordered : withoutDefaultInputs(ordered);

@@ -6,14 +6,14 @@ import type { AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto }
 /** Functions cannot call themselves, so no valid model nests them deeper than this. */
 const deepestNesting = 64;
 
+/** Says of a function, given all nodes of its body, whether to inline it. */
+type Wanted = (callee: FunctionProto, nodes: readonly NodeProto[]) => boolean;
+
 /**
  * The model with each call of some of its functions replaced by the nodes of the function: of those for which
  * `wanted` holds, or that call such a one. The model itself if there are none.
  */
-export function inlineFunctions(
-  model: ModelProto,
-  wanted: (body: readonly NodeProto[]) => boolean,
-): ModelProto {
+export function inlineFunctions(model: ModelProto, wanted: Wanted): ModelProto {
   const inlined = functionsToInline(model, wanted);
   if (inlined.size === 0 || !model.graph) return model;
   const imported = new Set(model.opsetImport.map((each) => defaultDomain(each.domain)));
@@ -27,7 +27,7 @@ export function inlineFunctions(
   });
 }
 
-function functionsToInline(model: ModelProto, wanted: (body: readonly NodeProto[]) => boolean) {
+function functionsToInline(model: ModelProto, wanted: Wanted) {
   const inlined = new Map<string, FunctionProto>();
   const calls = (each: FunctionProto) =>
     allNodes(each.node).some((node) => inlined.has(keyOf(node.domain, node.opType, node.overload)));
@@ -35,7 +35,7 @@ function functionsToInline(model: ModelProto, wanted: (body: readonly NodeProto[
     before = inlined.size;
     for (const each of model.functions) {
       const key = keyOf(each.domain, each.name, each.overload);
-      if (!inlined.has(key) && (wanted(allNodes(each.node)) || calls(each))) inlined.set(key, each);
+      if (!inlined.has(key) && (wanted(each, allNodes(each.node)) || calls(each))) inlined.set(key, each);
     }
   }
   return inlined;

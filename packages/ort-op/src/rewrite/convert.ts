@@ -1,9 +1,10 @@
 import { create } from '@bufbuild/protobuf';
 import { MxattnError } from '@mxattn/core';
-import { findIn, nameOf, openModel } from '../find/find.js';
+import { type Attentions, findIn, nameOf, openModel } from '../find/find.js';
 import type { AttentionSummary, FoundAttention, LeftAttention } from '../find/index.js';
 import { isIdentity } from '../find/operands.js';
 import { attributes, NodeList } from '../model/build.js';
+import { fusedDomain } from '../model/fused-operator.js';
 import {
   GraphIndex,
   intAttribute,
@@ -46,7 +47,7 @@ export interface ConversionReport {
 /**
  * Replaces the attentions of a model. All else stays as it is, external data included: its locations remain
  * relative to the folder of the original file. The model passed in is not changed; one with nothing to
- * replace is returned itself.
+ * replace, or with FusedAttention in it already, is returned itself.
  */
 export function convertModel(
   source: ModelSource | ModelProto,
@@ -59,6 +60,7 @@ export function convertModel(
   if (!graph) return { model: original, report: { replaced: [], left: [] } };
   const index = new GraphIndex(graph, opsets(model));
   const attentions = findIn(index);
+  if (index.opsets.has(fusedDomain)) return { model: original, report: reportConverted(attentions) };
   const replaced: AttentionSummary[] = [];
   const left: LeftAttention[] = [...attentions.left];
   const edits = new Edits();
@@ -91,6 +93,19 @@ export function convertModel(
       irVersion: model.irVersion > additions.irVersion ? model.irVersion : BigInt(additions.irVersion),
     }),
     report: { replaced, left },
+  };
+}
+
+/** What an earlier conversion replaced. */
+function reportConverted({ found, left }: Attentions): ConversionReport {
+  const isFused = ({ anchor }: FoundAttention) => anchor.domain === fusedDomain;
+  const reason = 'the model is converted already; convert the original instead';
+  return {
+    replaced: found.filter(isFused).map(summary),
+    left: [
+      ...left,
+      ...found.filter((each) => !isFused(each)).map(({ anchor }) => ({ node: nameOf(anchor), reason })),
+    ],
   };
 }
 

@@ -1,2 +1,2 @@
+export { fusedDomain, fusedOperator, precisionInput } from '../model/fused-operator.js';
 export { type ConversionReport, type ConvertOptions, convertModel, type TargetName } from './convert.js';
-export { fusedDomain, fusedOperator, precisionInput } from './targets/fused.js';

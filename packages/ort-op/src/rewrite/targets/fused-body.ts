@@ -1,5 +1,6 @@
 import { create } from '@bufbuild/protobuf';
 import { attributes, NodeList } from '../../model/build.js';
+import { fusedDomain, fusedOperator } from '../../model/fused-operator.js';
 import { type FunctionProto, FunctionProtoSchema } from '../../model/onnx_pb.js';
 import { zeroWhereMasked } from '../masked-rows.js';
 
@@ -33,8 +34,8 @@ export function fusedAttentionBody(opset: number): FunctionProto {
 
   const output = zeroWhereMasked(body, 'bias', mixed, 'output');
   return create(FunctionProtoSchema, {
-    domain: 'ai.mxattn',
-    name: 'FusedAttention',
+    domain: fusedDomain,
+    name: fusedOperator,
     input: ['query', 'key', 'value', 'bias', 'precision'],
     output: [output],
     attribute: ['scale', 'layer'],

@@ -1,5 +1,6 @@
 import { create } from '@bufbuild/protobuf';
 import { attributes } from '../../model/build.js';
+import { fusedDomain, fusedOperator, noBias, precisionInput } from '../../model/fused-operator.js';
 import { DataType, opsets } from '../../model/index.js';
 import { ValueInfoProtoSchema } from '../../model/onnx_pb.js';
 import { tensorProto } from '../../model/tensors.js';
@@ -7,15 +8,6 @@ import { biasObstacle, biasValue } from '../bias.js';
 import { operandValue } from '../operand.js';
 import { fusedAttentionBody } from './fused-body.js';
 import type { Target } from './target.js';
-
-/** Operator domain of FusedAttention. */
-export const fusedDomain = 'ai.mxattn';
-/** Operator type that replaces attention. */
-export const fusedOperator = 'FusedAttention';
-/** Graph input with one int32 per layer, the precision to compute it in; zeros if it is not fed. */
-export const precisionInput = 'mxattn.precision';
-/** Bias of the attentions that have none. */
-const noBias = 'mxattn.no_bias';
 
 /**
  * The FusedAttention operator of mxattn. The model also gets a function of that name made of standard
