@@ -3,8 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { MxattnError } from '@mxattn/core';
 import { convertModel, modelInputs, modelOutputs, readModel, writeModel } from '@mxattn/ort-op';
+import type { Tensor } from 'onnxruntime-node';
 import { afterAll, describe, expect, it } from 'vitest';
-import { exampleBytes, exampleModel } from './stock.js';
+import { onnx } from './onnx-text.js';
+import { feedsOf } from './replacement.js';
+import { exampleBytes, exampleModel, relativeError, runStock } from './stock.js';
 
 describe('files that are no model', () => {
   const folder = mkdtempSync(join(tmpdir(), 'mxattn-'));
@@ -52,6 +55,33 @@ describe('a model read', () => {
     const tensors = readModel(bytes).graph?.initializer ?? [];
     expect(tensors.length).toBeGreaterThan(50);
     for (const tensor of tensors) expect(tensor.rawData.buffer).toBe(bytes.buffer);
+  });
+
+  it('holds typed data as bytes too, and knows small constants among them', async () => {
+    const text = {
+      nodes: `
+        kt = Transpose<perm=[0,1,3,2]>(k)
+        s = MatMul(q, kt)
+        x = Mul(s, factor)
+        p = Softmax<axis=-1>(x)
+        y = MatMul(p, k)`,
+      inputs: { q: 'f32[B,2,S,8]', k: 'f32[B,2,T,8]' },
+      outputs: { y: 'f32[B,2,S,8]' },
+      initializers: { factor: { dims: [1], data: Float32Array.of(0.3) } },
+    };
+    const model = readModel(onnx(text));
+    const factor = model.graph!.initializer[0]!;
+    // Packed float_data is the same bytes as little-endian raw_data.
+    factor.floatData = [factor.rawData];
+    Reflect.deleteProperty(factor, 'rawData');
+    const bytes = writeModel(model);
+    const again = readModel(bytes);
+    expect(again.graph!.initializer[0]!.floatData[0]!.buffer).toBe(bytes.buffer);
+    const { model: converted, report } = convertModel(again, { crossAttention: true });
+    expect(report.replaced[0]?.scale).toBeCloseTo(0.3, 6);
+    const feeds = feedsOf(text.inputs);
+    const [expected, actual] = [await runStock(again, feeds), await runStock(converted, feeds)];
+    expect(relativeError(actual.y as Tensor, expected.y as Tensor)).toBeLessThan(1e-5);
   });
 
   it('is written back byte for byte', () => {
