@@ -166,6 +166,29 @@ describe('com.microsoft Attention', () => {
     await expectReplaced({ nodes: node('x, w, b, m'), inputs: padded, outputs: { y: 'f32[B,S,16]' } });
   });
 
+  it('with the number of keys', async () => {
+    const padded = { ...inputs, m: 'i32[B]' };
+    await expectReplaced({ nodes: node('x, w, b, m'), inputs: padded, outputs: { y: 'f32[B,S,16]' } });
+  });
+
+  it('is left when its padding is of another form', () => {
+    const padded = { ...inputs, m: 'i32[11]' };
+    expect(reasonsOf({ nodes: node('x, w, b, m'), inputs: padded, outputs: { y: 'f32[B,S,16]' } })).toEqual([
+      'its padding is not given as a mask or as the number of keys',
+    ]);
+  });
+
+  it('behind fused norms', async () => {
+    await expectReplaced({
+      nodes: `
+        h mean variance sum = com.microsoft.SkipLayerNormalization(x, skip, gamma)
+        ${node('h, w, b')}
+        z = Add(sum, h)`,
+      inputs: { ...inputs, skip: 'f32[B,S,10]', gamma: 'f32[10]' },
+      outputs: { y: 'f32[B,S,16]', z: 'f32[B,S,10]' },
+    });
+  });
+
   it('with a mask for each query', async () => {
     const padded = { ...inputs, m: 'i32[B,S,S]' };
     await expectReplaced({ nodes: node('x, w, b, m'), inputs: padded, outputs: { y: 'f32[B,S,16]' } });

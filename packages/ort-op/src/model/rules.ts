@@ -15,7 +15,7 @@ export const rules: ReadonlyMap<string, Rule> = new Map<string, Rule>([
   ...each(
     'Abs Ceil Celu Clip Cos CumSum Dropout Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity LayerNormalization',
     'LeakyRelu Log LogSoftmax Mish PRelu QuickGelu FastGelu BiasGelu RMSNormalization Relu Round RotaryEmbedding',
-    'Selu Sigmoid Sign SimplifiedLayerNormalization Sin SkipLayerNormalization SkipSimplifiedLayerNormalization',
+    'Selu Sigmoid Sign SimplifiedLayerNormalization Sin',
     'Softmax Softplus Swish Tanh Trilu InstanceNormalization GroupNormalization BatchNormalization ScatterND',
   )(sameAsFirst),
   ...each('Neg Sqrt Reciprocal')(unary),
@@ -24,6 +24,9 @@ export const rules: ReadonlyMap<string, Rule> = new Map<string, Rule>([
   ...each('IsNaN IsInf Not')((at) => ({ type: DataType.BOOL, dims: at.input(0).dims })),
   ...each('ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceL2 ReduceSumSquare')(reduce),
   ['Attention', attention],
+  ['GroupQueryAttention', mergedAttention],
+  ['MultiHeadAttention', mergedAttention],
+  ...each('SkipLayerNormalization SkipSimplifiedLayerNormalization')(skipNormalization),
   ['Cast', cast],
   ['CastLike', (at) => ({ type: at.input(1).type, dims: at.input(0).dims })],
   ['Concat', concat],
@@ -33,6 +36,7 @@ export const rules: ReadonlyMap<string, Rule> = new Map<string, Rule>([
   ['DequantizeLinear', (at) => ({ type: at.input(1).type, dims: at.input(0).dims })],
   ['DynamicQuantizeLinear', dynamicQuantize],
   ['Einsum', einsum],
+  ['EmbedLayerNormalization', embedLayerNormalization],
   ['Expand', expand],
   ['Flatten', flatten],
   ['FusedMatMul', fusedMatMul],
@@ -500,8 +504,39 @@ function dynamicQuantize(at: NodeFacts): Fact[] {
 }
 
 function attention(at: NodeFacts): Fact[] {
+  if (at.node.domain === 'com.microsoft') return [projectedAttention(at)];
   const { type, dims } = at.input(0);
   const value = at.input(2).dims;
-  const output = dims?.length === 4 && value?.length === 4 ? [...dims.slice(0, 3), value[3]!] : undefined;
-  return [{ type, dims: output }];
+  if (dims?.length === 4 && value?.length === 4) return [{ type, dims: [...dims.slice(0, 3), value[3]!] }];
+  return [{ type, dims: dims?.length === 3 ? [...dims.slice(0, 2), freshSymbol()] : undefined }];
+}
+
+/** com.microsoft Attention: query, key and value are projections of one input. */
+function projectedAttention(at: NodeFacts): Fact {
+  const { type, dims } = at.input(0);
+  const all = at.input(1).dims?.[1];
+  const size =
+    intsAttribute(at.node, 'qkv_hidden_sizes')?.[2] ?? (all === undefined ? undefined : quotient(all, 3));
+  return { type, dims: dims?.length === 3 ? [...dims.slice(0, 2), size ?? freshSymbol()] : undefined };
+}
+
+/** Attention of [batch, length, heads x size]. */
+function mergedAttention(at: NodeFacts): Fact {
+  const { type, dims } = at.input(0);
+  const value = at.input(2).dims;
+  const size = at.node.opType === 'MultiHeadAttention' && value?.length === 3 ? value[2]! : freshSymbol();
+  return { type, dims: dims && [...dims.slice(0, 2), size] };
+}
+
+/** The sum that is normalised is the fourth output. */
+function skipNormalization(at: NodeFacts): Fact[] {
+  const { type, dims } = at.input(0);
+  return [{ type, dims }, nothing, nothing, { type, dims }];
+}
+
+function embedLayerNormalization(at: NodeFacts): Fact[] {
+  const ids = at.input(0).dims;
+  const { type, dims } = at.input(2);
+  const embedded = { type, dims: ids && [...ids, dims?.[1] ?? freshSymbol()] };
+  return [embedded, { type: DataType.INT32, dims: ids?.slice(0, 1) }, embedded];
 }
