@@ -1,4 +1,4 @@
-import { attributes, type NodeList } from '../../model/build.js';
+import type { NodeList } from '../../model/build.js';
 import {
   DataType,
   floatAttribute,
@@ -8,7 +8,7 @@ import {
 } from '../../model/index.js';
 import type { Reason } from '../reading.js';
 import type { BiasTerm } from '../types.js';
-import { addTerm, keyPositions, maskTerm, queryPositions } from './parts.js';
+import { addTerm, keyPositions, maskTerm, queryPositions, toType } from './parts.js';
 
 /** What com.microsoft operators add to the scores: padding, a bias, causality. */
 export function microsoftBias(
@@ -49,10 +49,6 @@ export function microsoftBias(
     terms.push(maskTerm(future, ['queries', 'keys']));
   }
   return terms;
-}
-
-function toType(list: NodeList, value: string, type: DataType): string {
-  return list.add('Cast', [value], [attributes.int('to', type)]);
 }
 
 /** The scale attribute; 0 or nothing stands for 1 / sqrt(head size). */

@@ -49,8 +49,13 @@ export function queryPositions(list: NodeList, query: string, offset: string | u
   return offset ? list.add('Add', [column, offset]) : column;
 }
 
-function range(list: NodeList, limit: string): string {
+/** 0, 1, ... up to a limit without axes. */
+export function range(list: NodeList, limit: string): string {
   return list.add('Range', [list.int(0), limit, list.int(1)]);
+}
+
+export function toType(list: NodeList, value: string, type: DataType): string {
+  return list.add('Cast', [value], [attributes.int('to', type)]);
 }
 
 /** A term that takes scores out where its value is true. */
