@@ -2,21 +2,12 @@ import { create } from '@bufbuild/protobuf';
 import { MxattnError } from '@mxattn/core';
 import { type Attentions, findIn, nameOf, openModel } from '../find/find.js';
 import type { AttentionSummary, FoundAttention, LeftAttention } from '../find/index.js';
-import { isIdentity } from '../find/operands.js';
-import { attributes, NodeList } from '../model/build.js';
 import { fusedDomain } from '../model/fused-operator.js';
-import {
-  GraphIndex,
-  intAttribute,
-  type ModelProto,
-  type ModelSource,
-  opsets,
-  readModel,
-} from '../model/index.js';
+import { GraphIndex, type ModelProto, type ModelSource, opsets, readModel } from '../model/index.js';
 import { copy } from '../model/messages.js';
 import { OperatorSetIdProtoSchema } from '../model/onnx_pb.js';
 import { Edits } from './edits.js';
-import { batchAndHeads, lengthOf } from './operand.js';
+import { replaceAttention } from './replace.js';
 import { attention } from './targets/attention.js';
 import { contrib } from './targets/contrib.js';
 import { fused } from './targets/fused.js';
@@ -61,7 +52,7 @@ export function convertModel(
   const index = new GraphIndex(graph, opsets(model));
   const attentions = findIn(index);
   if (index.opsets.has(fusedDomain)) return { model: original, report: reportConverted(attentions) };
-  const replaced: AttentionSummary[] = [];
+  const replaced: FoundAttention[] = [];
   const left: LeftAttention[] = [...attentions.left];
   const edits = new Edits();
   for (const attention of attentions.found) {
@@ -73,13 +64,13 @@ export function convertModel(
       left.push({ node: nameOf(attention.anchor), reason });
       continue;
     }
-    const layer = replaced.length;
-    replaceAttention(edits, target, attention, layer);
-    replaced.push(summary(attention, layer));
+    replaceAttention(edits, target, attention, replaced.length);
+    replaced.push(attention);
   }
-  if (replaced.length === 0) return { model: original, report: { replaced, left } };
+  const report = { replaced: replaced.map(summary), left };
+  if (replaced.length === 0) return { model: original, report };
 
-  const additions = target.additions(model, replaced.length);
+  const additions = target.additions(model, replaced);
   return {
     model: copy(model, {
       graph: edits.apply(index, additions),
@@ -92,7 +83,7 @@ export function convertModel(
       ],
       irVersion: model.irVersion > additions.irVersion ? model.irVersion : BigInt(additions.irVersion),
     }),
-    report: { replaced, left },
+    report,
   };
 }
 
@@ -107,53 +98,6 @@ function reportConverted({ found, left }: Attentions): ConversionReport {
       ...found.filter((each) => !isFused(each)).map(({ anchor }) => ({ node: nameOf(anchor), reason })),
     ],
   };
-}
-
-function replaceAttention(edits: Edits, target: Target, attention: FoundAttention, layer: number): void {
-  const { graph, outputNode, shapeReaders, query, key } = attention;
-  const list = new NodeList(`mxattn.${layer}.`, graph.opsets.get('') ?? 1);
-  const output = outputNode.output[0] ?? '';
-  if (attention.outputLayout === 'heads' && isIdentity(attention.outputPermutation ?? [])) {
-    target.emit(list, attention, layer, output);
-  } else {
-    const inHeads = `mxattn.${layer}.output`;
-    target.emit(list, attention, layer, inHeads);
-    inLayout(list, attention, inHeads, output);
-  }
-  edits.replace(outputNode, [...attention.prelude, ...list.nodes]);
-
-  shapeReaders.forEach((reader, number) => {
-    const shapes = new NodeList(`mxattn.${layer}.shape${number}.`, list.opset);
-    const [batch, heads] = batchAndHeads(shapes, query);
-    const folded = graph.fact(reader.input[0]).dims?.length === 3;
-    const shape = shapes.concat(
-      ...(folded ? [shapes.add('Mul', [batch, heads])] : [batch, heads]),
-      lengthOf(shapes, query),
-      lengthOf(shapes, key),
-    );
-    const bounds = [
-      shapes.ints(intAttribute(reader, 'start', 0)),
-      shapes.ints(intAttribute(reader, 'end', Number.MAX_SAFE_INTEGER)),
-    ];
-    const [name, output] = [reader.name, [...reader.output]];
-    shapes.push({ opType: 'Slice', name, input: [shape, ...bounds], output, attribute: [] });
-    edits.replace(reader, shapes.nodes);
-  });
-}
-
-/** The output with its axes as the model has them. */
-function inLayout(list: NodeList, attention: FoundAttention, inHeads: string, output: string): void {
-  const { outputLayout, outputPermutation = [] } = attention;
-  const permutation = [attributes.ints('perm', outputPermutation)];
-  if (outputLayout === 'heads') {
-    list.add('Transpose', [inHeads], permutation, output);
-  } else if (outputLayout === 'merged') {
-    list.add('Reshape', [list.transpose(inHeads, [0, 2, 1, 3]), list.ints(0, 0, -1)], [], output);
-  } else {
-    const shape = list.concat(list.ints(-1), list.sizes(inHeads, 2, 4));
-    if (isIdentity(outputPermutation)) list.add('Reshape', [inHeads, shape], [], output);
-    else list.add('Transpose', [list.add('Reshape', [inHeads, shape])], permutation, output);
-  }
 }
 
 function targetNamed(name: string): Target {

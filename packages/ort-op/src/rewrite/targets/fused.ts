@@ -33,7 +33,9 @@ export const fused: Target = {
     });
   },
 
-  additions(model, layers) {
+  additions(model, replaced) {
+    const layers = replaced.length;
+    const anyWithoutBias = replaced.some((attention) => attention.bias.length === 0);
     return {
       inputs: [
         create(ValueInfoProtoSchema, {
@@ -51,7 +53,8 @@ export const fused: Target = {
       ],
       initializers: [
         tensorProto(DataType.INT32, [layers], Array<number>(layers).fill(0), precisionInput),
-        tensorProto(DataType.FLOAT, [1], [0], noBias),
+        // A runtime warns of initializers that nothing uses.
+        ...(anyWithoutBias ? [tensorProto(DataType.FLOAT, [1], [0], noBias)] : []),
       ],
       functions: [fusedAttentionBody(opsets(model).get('') ?? 1)],
       opsets: [{ domain: fusedDomain, version: 1 }],
