@@ -80,7 +80,7 @@ function complete(graph: GraphIndex, reading: Reading | Reason, layer: number): 
     graph,
     nodes: nodes.map(nameOf),
     layer,
-    selfAttention: sameSource || isSelfAttention(query!, key!, value!),
+    selfAttention: sameSource || isSelfAttention(graph, query!, key!, value!),
     hasCache: reading.hasCache || key!.hasCache || value!.hasCache,
     maskKind: maskKind(rest.bias),
   };
