@@ -8,10 +8,12 @@ import {
   writeModel,
 } from '@mxattn/ort-op';
 import { describe, expect, it } from 'vitest';
+import { onnx } from './onnx-text.js';
 import { zooModel } from './zoo.js';
 
 /** Mutations of each kind; set MXATTN_FUZZ for a longer run. */
 const rounds = Number(process.env.MXATTN_FUZZ ?? 150);
+const timeout = Math.max(60_000, rounds * 200);
 /** No mutated model may take longer than this, in milliseconds. */
 const patience = 5000;
 
@@ -24,16 +26,65 @@ function random(seed: number): (limit: number) => number {
   };
 }
 
-/** Small models without their weights: all structure. */
-const seeds = ['bart.sdpa.ts17', 'llama.eager.ts17', 'deberta_v2.eager.ts17', 'bert.sdpa.dynamo23'].map(
-  (name) => {
-    const model = zooModel(name);
-    for (const tensor of model.graph?.initializer ?? []) {
-      if (tensor.rawData.byteLength > 256) tensor.rawData = new Uint8Array();
-    }
-    return writeModel(model);
+/** A model of the fused operators, with a function and with branches. */
+const fusedOperators = onnx({
+  nodes: `
+    a present = com.microsoft.Attention<num_heads=2, unidirectional=1>(x, w, b, , past)
+    m nk nv = com.microsoft.MultiHeadAttention<num_heads=2>(a, a, a, b, padding, , pk, pv)
+    g gk gv = com.microsoft.GroupQueryAttention<num_heads=2, kv_num_heads=2, local_window_size=3>(m, m, m, pk, pv, n, t)
+    f = local.Scaled<factor=0.5>(pk)
+    i = If<then_branch=&branch, else_branch=&branch>(c)
+    y = Attention<q_num_heads=2, kv_num_heads=2, is_causal=1>(g, g, g)`,
+  inputs: {
+    x: 'f32[2,S,16]',
+    past: 'f32[2,2,2,P,8]',
+    padding: 'i32[2,S]',
+    pk: 'f32[2,2,P,8]',
+    pv: 'f32[2,2,P,8]',
+    n: 'i32[2]',
+    t: 'i32[]',
+    c: 'bool[]',
   },
-);
+  outputs: { y: 'f32[2,S,16]', f: 'f32[2,2,P,8]', i: 'f32[2,2,P,8]', gk: 'f32[2,2,?,8]' },
+  initializers: {
+    w: { dims: [16, 48], data: new Float32Array(768) },
+    b: { dims: [48], data: new Float32Array(48) },
+  },
+  graphs: {
+    branch: {
+      nodes: 'kt = Transpose<perm=[0,1,3,2]>(pk)\ns = MatMul(pv, kt)\np = Softmax(s)\ni = MatMul(p, pv)',
+      outputs: { i: 'f32[2,2,P,8]' },
+    },
+  },
+  functions: [
+    {
+      name: 'Scaled',
+      inputs: ['q'],
+      outputs: ['o'],
+      attributes: ['factor'],
+      nodes: `
+        scale = Constant<value_float=@factor>()
+        kt = Transpose<perm=[0,1,3,2]>(q)
+        s = MatMul(q, kt)
+        scaled = Mul(s, scale)
+        p = Softmax(scaled)
+        o = MatMul(p, q)`,
+    },
+  ],
+  opset: 23,
+});
+
+/** A model of the zoo without its weights: all structure. */
+function skeleton(name: string): Uint8Array {
+  const model = zooModel(name);
+  for (const tensor of model.graph?.initializer ?? []) {
+    if (tensor.rawData.byteLength > 256) tensor.rawData = new Uint8Array();
+  }
+  return writeModel(model);
+}
+
+const skeletons = ['bart.sdpa.ts17', 'llama.eager.ts17', 'deberta_v2.eager.ts17', 'bert.sdpa.dynamo23'];
+const seeds = [...skeletons.map(skeleton), fusedOperators];
 
 /** Reads, inspects and converts; anything but a result or a plain error is a failure. */
 function survive(open: () => ModelProto): 'converted' | 'refused' {
@@ -53,7 +104,13 @@ function survive(open: () => ModelProto): 'converted' | 'refused' {
 }
 
 describe('mutated models', () => {
-  it('with bytes changed, inserted or cut off are converted or refused', () => {
+  it('start as models whose every attention is replaced', () => {
+    const reports = seeds.map((seed) => convertModel(seed, { crossAttention: true }).report);
+    expect(reports.map(({ replaced }) => replaced.length)).toEqual([6, 2, 2, 2, 7]);
+    expect(reports.flatMap(({ left }) => left)).toEqual([]);
+  });
+
+  it('with bytes changed, inserted or cut off are converted or refused', { timeout }, () => {
     const counts = { converted: 0, refused: 0 };
     for (let round = 0; round < rounds; round++) {
       const next = random(round);
@@ -66,7 +123,7 @@ describe('mutated models', () => {
     expect(counts.refused).toBeGreaterThan(rounds / 20);
   });
 
-  it('with their graph changed are converted, or refused for what makes them invalid', () => {
+  it('with their graph changed are converted, or refused for what makes them invalid', { timeout }, () => {
     const counts = { converted: 0, refused: 0 };
     for (let round = 0; round < rounds; round++) {
       const next = random(round + 1_000_000);

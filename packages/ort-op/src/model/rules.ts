@@ -24,8 +24,8 @@ export const rules: ReadonlyMap<string, Rule> = new Map<string, Rule>([
   ...each('IsNaN IsInf Not')((at) => ({ type: DataType.BOOL, dims: at.input(0).dims })),
   ...each('ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceL2 ReduceSumSquare')(reduce),
   ['Attention', attention],
-  ['GroupQueryAttention', mergedAttention],
-  ['MultiHeadAttention', mergedAttention],
+  ['GroupQueryAttention', groupQueryAttention],
+  ['MultiHeadAttention', multiHeadAttention],
   ...each('SkipLayerNormalization SkipSimplifiedLayerNormalization')(skipNormalization),
   ['Cast', cast],
   ['CastLike', (at) => ({ type: at.input(1).type, dims: at.input(0).dims })],
@@ -520,12 +520,21 @@ function projectedAttention(at: NodeFacts): Fact {
   return { type, dims: dims?.length === 3 ? [...dims.slice(0, 2), size ?? freshSymbol()] : undefined };
 }
 
-/** Attention of [batch, length, heads x size]. */
-function mergedAttention(at: NodeFacts): Fact {
+/** com.microsoft MultiHeadAttention: the output is as wide as the value. */
+function multiHeadAttention(at: NodeFacts): Fact {
   const { type, dims } = at.input(0);
   const value = at.input(2).dims;
-  const size = at.node.opType === 'MultiHeadAttention' && value?.length === 3 ? value[2]! : freshSymbol();
-  return { type, dims: dims && [...dims.slice(0, 2), size] };
+  return { type, dims: dims && [...dims.slice(0, 2), value?.length === 3 ? value[2]! : freshSymbol()] };
+}
+
+/** com.microsoft GroupQueryAttention: the output is as wide as the query, which key and value may be packed with. */
+function groupQueryAttention(at: NodeFacts): Fact {
+  const { type, dims } = at.input(0);
+  const heads = intAttribute(at.node, 'num_heads', 1);
+  const packed = at.node.input[1] ? 0 : 2 * intAttribute(at.node, 'kv_num_heads', 1);
+  const size = dims?.[2] === undefined ? undefined : quotient(dims[2], heads + packed);
+  const width = size === undefined ? freshSymbol() : product([size, heads]);
+  return { type, dims: dims && [...dims.slice(0, 2), width] };
 }
 
 /** The sum that is normalised is the fourth output. */
