@@ -292,6 +292,19 @@ describe('query, key and value', () => {
     expect(operatorCounts(model)).toEqual({ FusedAttention: 1 });
   });
 
+  it('with one head of keys and values that the product broadcasts', async () => {
+    const inputs = { q: 'f32[B,2,S,8]', k: 'f32[B,1,T,8]', v: 'f32[B,1,T,6]' };
+    const { report } = await expectReplaced(withScores('x = Identity(s)', { inputs }));
+    expect(report.replaced[0]).toMatchObject({ heads: 2, kvHeads: 1 });
+  });
+
+  it('with a factor on the value', async () => {
+    const text = withScores('x = Identity(s)');
+    const nodes = text.nodes.replace('y = MatMul(p, v)', 'w = Mul(v, 0.5)\ny = MatMul(p, w)');
+    const { report } = await expectReplaced({ ...text, nodes });
+    expect(report.replaced[0]?.scale).toBe(1);
+  });
+
   it('with scores and output as Einsum', async () => {
     await expectReplaced({
       nodes: `
@@ -392,6 +405,15 @@ describe('an attention is left', () => {
     expect(reasonsOf(text)).toEqual([
       'the outputs of its MatMul are used a second time, by ReduceMean node_z',
     ]);
+  });
+
+  it('when a product broadcasts what attention does not', () => {
+    const shared = withScores('x = Identity(s)', { inputs: { k: 'f32[1,2,T,8]' } });
+    expect(reasonsOf(shared)).toEqual(['its query or its keys are the same for the whole batch']);
+    const learned = withScores('x = Identity(s)', { inputs: { q: 'f32[1,2,S,8]' } });
+    expect(reasonsOf(learned)).toEqual(['its query or its keys are the same for the whole batch']);
+    const uneven = withScores('x = Identity(s)', { inputs: { k: 'f32[B,1,T,8]' } });
+    expect(reasonsOf(uneven)).toEqual(['it has 1 heads of keys and 2 of values']);
   });
 
   it('when it is soft-capped', () => {
