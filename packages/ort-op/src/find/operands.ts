@@ -1,6 +1,6 @@
 import { scalar } from '../model/facts.js';
 import { type GraphIndex, intsAttribute, type NodeProto } from '../model/index.js';
-import { axesOf, fromFront } from '../model/rules.js';
+import { axesOf, fromFront } from '../model/rules/axes.js';
 import type { Operand } from './types.js';
 
 /** An operand together with the factor the model multiplies it by. */

@@ -1,7 +1,7 @@
 import { bodies } from './attributes.js';
 import { declaredFact, type Fact, merge, nothing } from './facts.js';
 import type { GraphProto, ModelProto, NodeProto, TensorProto } from './onnx_pb.js';
-import { rules } from './rules.js';
+import { rules } from './rules/index.js';
 import { freshSymbol } from './symbols.js';
 import { smallTensor } from './tensors.js';
 

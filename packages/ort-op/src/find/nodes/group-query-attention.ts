@@ -8,7 +8,17 @@ import {
 } from '../../model/index.js';
 import type { Reading, Reason } from '../reading.js';
 import { microsoftScale } from './microsoft-mask.js';
-import { inHeads, knownDim, maskTerm, preludeOf, range, splitHeads, toType, wholeNode } from './parts.js';
+import {
+  inHeads,
+  knownDim,
+  maskTerm,
+  preludeOf,
+  range,
+  share,
+  splitHeads,
+  toType,
+  wholeNode,
+} from './parts.js';
 
 /**
  * com.microsoft GroupQueryAttention: causal attention whose cache holds, for each entry of the batch, as many
@@ -21,11 +31,10 @@ export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Rea
   if (obstacle) return { reason: obstacle };
   const [heads, kvHeads] = [intAttribute(node, 'num_heads', 0), intAttribute(node, 'kv_num_heads', 0)];
   const { dims, type } = graph.fact(query);
-  const last = knownDim(dims?.at(-1));
-  if (last === undefined || !heads || !kvHeads || !lengths || !total)
-    return { reason: 'its head size is unknown' };
   const packed = !key;
-  const headSize = last / (packed ? heads + 2 * kvHeads : heads);
+  const headSize = share(knownDim(dims?.at(-1)), packed ? heads + 2 * kvHeads : heads);
+  if (headSize === undefined || heads <= 0 || kvHeads <= 0) return { reason: 'its head size is unknown' };
+  if (!lengths || !total) return { reason: 'it lacks an input' };
 
   const list = preludeOf(graph, node);
   const packedPart = (start: number, count: number) =>

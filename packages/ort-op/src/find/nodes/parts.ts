@@ -80,6 +80,12 @@ export function addTerm(
 /** Terms of a fused node are broadcast to four axes; their sizes are known when the model runs. */
 const fourUnknown: readonly Dim[] = ['batch', 'heads', 'queries', 'keys'];
 
+/** `total / parts` if that is a whole number of channels. */
+export function share(total: number | undefined, parts: number): number | undefined {
+  const size = total === undefined || parts <= 0 ? 0 : total / parts;
+  return size >= 1 && Number.isInteger(size) ? size : undefined;
+}
+
 export function knownDim(dim: Dim | undefined): number | undefined {
   return typeof dim === 'number' ? dim : undefined;
 }
