@@ -100,9 +100,11 @@ describe('com.microsoft MultiHeadAttention', () => {
 
   it('with a packed query, key and value', async () => {
     const text = { nodes: node('qkv'), inputs: { qkv: 'f32[B,S,2,3,8]' }, outputs: { y: 'f32[B,S,16]' } };
-    const { report } = await expectReplaced(text, 1, {
-      ...text,
-      nodes: `${unpacked('qkv', ['q', 'k', 'v'])}\n${node('q3, k3, v3')}`,
+    const { report } = await expectReplaced(text, {
+      reference: {
+        ...text,
+        nodes: `${unpacked('qkv', ['q', 'k', 'v'])}\n${node('q3, k3, v3')}`,
+      },
     });
     expect(report.replaced[0]?.selfAttention).toBe(true);
   });
@@ -110,7 +112,9 @@ describe('com.microsoft MultiHeadAttention', () => {
   it('with packed keys and values', async () => {
     const inputs = { q: 'f32[B,S,16]', kv: 'f32[B,T,2,2,8]' };
     const text = { nodes: node('q, kv'), inputs, outputs: { y: 'f32[B,S,16]' } };
-    await expectReplaced(text, 1, { ...text, nodes: `${unpacked('kv', ['k', 'v'])}\n${node('q, k3, v3')}` });
+    await expectReplaced(text, {
+      reference: { ...text, nodes: `${unpacked('kv', ['k', 'v'])}\n${node('q, k3, v3')}` },
+    });
   });
 
   it('with keys and values in heads', async () => {
@@ -160,6 +164,29 @@ describe('com.microsoft Attention', () => {
   it('with padded keys', async () => {
     const padded = { ...inputs, m: 'i32[B,S]' };
     await expectReplaced({ nodes: node('x, w, b, m'), inputs: padded, outputs: { y: 'f32[B,S,16]' } });
+  });
+
+  it('with the number of keys', async () => {
+    const padded = { ...inputs, m: 'i32[B]' };
+    await expectReplaced({ nodes: node('x, w, b, m'), inputs: padded, outputs: { y: 'f32[B,S,16]' } });
+  });
+
+  it('is left when its padding is of another form', () => {
+    const padded = { ...inputs, m: 'i32[11]' };
+    expect(reasonsOf({ nodes: node('x, w, b, m'), inputs: padded, outputs: { y: 'f32[B,S,16]' } })).toEqual([
+      'its padding is not given as a mask or as the number of keys',
+    ]);
+  });
+
+  it('behind fused norms', async () => {
+    await expectReplaced({
+      nodes: `
+        h mean variance sum = com.microsoft.SkipLayerNormalization(x, skip, gamma)
+        ${node('h, w, b')}
+        z = Add(sum, h)`,
+      inputs: { ...inputs, skip: 'f32[B,S,10]', gamma: 'f32[10]' },
+      outputs: { y: 'f32[B,S,16]', z: 'f32[B,S,10]' },
+    });
   });
 
   it('with a mask for each query', async () => {

@@ -120,9 +120,11 @@ function nodes(lines: string, model: ModelText, field: number): Bytes {
     });
 }
 
-/** Splits at commas outside of brackets. An empty text has no parts, an empty part is an empty name. */
+/** Splits at commas outside of brackets and quotes. An empty text has no parts, an empty part is an empty name. */
 function splitList(list: string): string[] {
-  return list.trim() === '' ? [] : list.split(/,(?![^[]*\])/).map((each) => each.trim());
+  return list.trim() === ''
+    ? []
+    : list.split(/,(?![^[]*\])(?=(?:[^"]*"[^"]*")*[^"]*$)/).map((each) => each.trim());
 }
 
 function literalTensor(value: string): Bytes | undefined {

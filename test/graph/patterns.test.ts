@@ -1,6 +1,7 @@
 import { convertModel, findAttention, readModel } from '@mxattn/ort-op';
 import { Tensor } from 'onnxruntime-node';
 import { describe, expect, it } from 'vitest';
+import { noise } from './noise.js';
 import { type ModelText, onnx } from './onnx-text.js';
 import { expectReplaced, feedsOf, reasonsOf } from './replacement.js';
 import { operatorCounts, relativeError, runStock } from './stock.js';
@@ -155,6 +156,36 @@ describe('mask', () => {
     expect(operatorCounts(model).IsNaN).toBeUndefined();
   });
 
+  it('of windows, repeated for each picture', async () => {
+    // Swin: 2 pictures of 3 windows.
+    const { report } = await expectReplaced({
+      nodes: `
+        kt = Transpose<perm=[0,1,3,2]>(k)
+        s = MatMul(q, kt)
+        b = Add(s, positions)
+        five = Reshape(b, [2, 3, 2, 5, 5])
+        m5 = Unsqueeze(m, [0, 2])
+        a = Add(five, m5)
+        x = Reshape(a, [6, 2, 5, 5])
+        p = Softmax<axis=-1>(x)
+        y = MatMul(p, v)`,
+      inputs: {
+        q: 'f32[6,2,5,8]',
+        k: 'f32[6,2,5,8]',
+        v: 'f32[6,2,5,6]',
+        positions: 'f32[2,5,5]',
+        m: 'f32[3,5,5]',
+      },
+      outputs: { y: 'f32[6,2,5,6]' },
+    });
+    expect(report.replaced[0]?.maskKind).toBe('additive');
+  });
+
+  it('filled in from a tensor of one number', async () => {
+    const lines = 'shape = Shape(s)\nlow = Expand(-inf, shape)\nx = Where(m, low, s)';
+    await expectReplaced(withScores(lines, { inputs: { m: 'bool[S,T]' } }));
+  });
+
   it('that copies the shape of the scores', async () => {
     const lines = 'shape = Shape(s)\nm4 = Expand(m, shape)\nx = Where(m4, -inf, s)';
     await expectReplaced(withScores(lines, { inputs: { m: 'bool[B,1,1,T]' } }));
@@ -261,6 +292,83 @@ describe('query, key and value', () => {
     expect(operatorCounts(model)).toEqual({ FusedAttention: 1 });
   });
 
+  it('with one head of keys and values that the product broadcasts', async () => {
+    const inputs = { q: 'f32[B,2,S,8]', k: 'f32[B,1,T,8]', v: 'f32[B,1,T,6]' };
+    const { report } = await expectReplaced(withScores('x = Identity(s)', { inputs }));
+    expect(report.replaced[0]).toMatchObject({ heads: 2, kvHeads: 1 });
+  });
+
+  it('with a factor on the value', async () => {
+    const text = withScores('x = Identity(s)');
+    const nodes = text.nodes.replace('y = MatMul(p, v)', 'w = Mul(v, 0.5)\ny = MatMul(p, w)');
+    const { report } = await expectReplaced({ ...text, nodes });
+    expect(report.replaced[0]?.scale).toBe(1);
+  });
+
+  it('with scores and output as Einsum', async () => {
+    await expectReplaced({
+      nodes: `
+        s = Einsum<equation="bqhd, bkhd -> bhqk">(q, k)
+        x = Mul(s, 0.3)
+        p = Softmax<axis=-1>(x)
+        y = Einsum<equation="bhqk, bkhd -> bqhd">(p, v)`,
+      inputs: { q: 'f32[B,S,2,8]', k: 'f32[B,T,2,8]', v: 'f32[B,T,2,6]' },
+      outputs: { y: 'f32[B,S,2,6]' },
+    });
+  });
+
+  it('with scores as an Einsum of three axes', async () => {
+    await expectReplaced({
+      nodes: `
+        s = Einsum<equation="bid,bjd->bij">(q, k)
+        p = Softmax<axis=-1>(s)
+        y = Einsum<equation="bij,bjd->bid">(p, v)`,
+      inputs: { q: 'f32[B,S,8]', k: 'f32[B,T,8]', v: 'f32[B,T,6]' },
+      outputs: { y: 'f32[B,S,6]' },
+    });
+  });
+
+  it('from one packed projection, split or gathered', async () => {
+    const parts = {
+      split: `
+        part_q part_k part_v = Split<axis=2>(qkv, [16, 16, 16])
+        q4 = Reshape(part_q, [0, 0, 2, 8])
+        k4 = Reshape(part_k, [0, 0, 2, 8])
+        v4 = Reshape(part_v, [0, 0, 2, 8])
+        q = Transpose<perm=[0,2,1,3]>(q4)
+        k = Transpose<perm=[0,2,1,3]>(k4)
+        v = Transpose<perm=[0,2,1,3]>(v4)`,
+      gathered: `
+        five = Reshape(qkv, [0, 0, 3, 2, 8])
+        first = Transpose<perm=[2,0,3,1,4]>(five)
+        q = Gather<axis=0>(first, 0i)
+        k = Gather<axis=0>(first, 1i)
+        v = Gather<axis=0>(first, 2i)`,
+      sliced: `
+        five = Reshape(qkv, [0, 0, 2, 24])
+        heads = Transpose<perm=[0,2,1,3]>(five)
+        q = Slice(heads, [0], [8], [3])
+        k = Slice(heads, [8], [16], [3])
+        v = Slice(heads, [16], [24], [3])`,
+    };
+    for (const lines of Object.values(parts)) {
+      const { report } = await expectReplaced({
+        nodes: `
+          qkv = MatMul(h, w)
+          ${lines}
+          kt = Transpose<perm=[0,1,3,2]>(k)
+          s = MatMul(q, kt)
+          x = Mul(s, 0.3)
+          p = Softmax<axis=-1>(x)
+          y = MatMul(p, v)`,
+        inputs: { h: 'f32[B,S,10]' },
+        outputs: { y: 'f32[B,2,S,8]' },
+        initializers: { w: { dims: [10, 48], data: noise(480, 5) } },
+      });
+      expect(report.replaced[0]).toMatchObject({ heads: 2, headSize: 8, selfAttention: true });
+    }
+  });
+
   it('with keys repeated and values not, are left repeated', async () => {
     const { report } = await expectReplaced({
       nodes: `
@@ -297,6 +405,15 @@ describe('an attention is left', () => {
     expect(reasonsOf(text)).toEqual([
       'the outputs of its MatMul are used a second time, by ReduceMean node_z',
     ]);
+  });
+
+  it('when a product broadcasts what attention does not', () => {
+    const shared = withScores('x = Identity(s)', { inputs: { k: 'f32[1,2,T,8]' } });
+    expect(reasonsOf(shared)).toEqual(['its query or its keys are the same for the whole batch']);
+    const learned = withScores('x = Identity(s)', { inputs: { q: 'f32[1,2,S,8]' } });
+    expect(reasonsOf(learned)).toEqual(['its query or its keys are the same for the whole batch']);
+    const uneven = withScores('x = Identity(s)', { inputs: { k: 'f32[B,1,T,8]' } });
+    expect(reasonsOf(uneven)).toEqual(['it has 1 heads of keys and 2 of values']);
   });
 
   it('when it is soft-capped', () => {

@@ -3,8 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { MxattnError } from '@mxattn/core';
 import { convertModel, modelInputs, modelOutputs, readModel, writeModel } from '@mxattn/ort-op';
+import type { Tensor } from 'onnxruntime-node';
 import { afterAll, describe, expect, it } from 'vitest';
-import { exampleBytes, exampleModel } from './stock.js';
+import { onnx } from './onnx-text.js';
+import { feedsOf } from './replacement.js';
+import { exampleBytes, exampleModel, relativeError, runStock } from './stock.js';
 
 describe('files that are no model', () => {
   const folder = mkdtempSync(join(tmpdir(), 'mxattn-'));
@@ -54,6 +57,33 @@ describe('a model read', () => {
     for (const tensor of tensors) expect(tensor.rawData.buffer).toBe(bytes.buffer);
   });
 
+  it('holds typed data as bytes too, and knows small constants among them', async () => {
+    const text = {
+      nodes: `
+        kt = Transpose<perm=[0,1,3,2]>(k)
+        s = MatMul(q, kt)
+        x = Mul(s, factor)
+        p = Softmax<axis=-1>(x)
+        y = MatMul(p, k)`,
+      inputs: { q: 'f32[B,2,S,8]', k: 'f32[B,2,T,8]' },
+      outputs: { y: 'f32[B,2,S,8]' },
+      initializers: { factor: { dims: [1], data: Float32Array.of(0.3) } },
+    };
+    const model = readModel(onnx(text));
+    const factor = model.graph!.initializer[0]!;
+    // Packed float_data is the same bytes as little-endian raw_data.
+    factor.floatData = [factor.rawData];
+    Reflect.deleteProperty(factor, 'rawData');
+    const bytes = writeModel(model);
+    const again = readModel(bytes);
+    expect(again.graph!.initializer[0]!.floatData[0]!.buffer).toBe(bytes.buffer);
+    const { model: converted, report } = convertModel(again, { crossAttention: true });
+    expect(report.replaced[0]?.scale).toBeCloseTo(0.3, 6);
+    const feeds = feedsOf(text.inputs);
+    const [expected, actual] = [await runStock(again, feeds), await runStock(converted, feeds)];
+    expect(relativeError(actual.y as Tensor, expected.y as Tensor)).toBeLessThan(1e-5);
+  });
+
   it('is written back byte for byte', () => {
     const bytes = exampleBytes('story-llama');
     expect(Buffer.compare(writeModel(readModel(bytes)), bytes)).toBe(0);
@@ -100,6 +130,22 @@ describe('a conversion', () => {
     const result = convertModel(model);
     expect(result.model).toBe(model);
     expect(result.report).toEqual({ replaced: [], left: [] });
+  });
+
+  it('leaves a converted model alone and reports what is in it', () => {
+    const once = convertModel(exampleModel('emoji-dit'));
+    const twice = convertModel(once.model, { crossAttention: true });
+    expect(twice.model).toBe(once.model);
+    expect(twice.report.replaced).toHaveLength(8);
+    expect(twice.report.replaced[0]).toMatchObject({
+      heads: 4,
+      headSize: 64,
+      selfAttention: true,
+      maskKind: 'none',
+    });
+    expect(new Set(twice.report.left.map((each) => each.reason))).toEqual(
+      new Set(['the model is converted already; convert the original instead']),
+    );
   });
 
   it('refuses an unknown target by name', () => {

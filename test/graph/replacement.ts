@@ -1,4 +1,4 @@
-import { convertModel, readModel } from '@mxattn/ort-op';
+import { type ConvertOptions, convertModel, readModel, type TargetName } from '@mxattn/ort-op';
 import { Tensor } from 'onnxruntime-node';
 import { expect } from 'vitest';
 import { noise } from './noise.js';
@@ -26,17 +26,23 @@ export function feedsOf(inputs: Readonly<Record<string, string>>): Record<string
   );
 }
 
+interface ReplacementOptions extends ConvertOptions {
+  /** How many attentions there are; 1 if not given. */
+  readonly count?: number;
+  /** A model that gives the same answers, where the stock runtime cannot run the model itself. */
+  readonly reference?: ModelText;
+}
+
 /**
  * Converts a model and expects the outputs of the model itself, or of a reference for what the stock runtime
  * cannot run.
  */
 export async function expectReplaced(
   text: ModelText,
-  count = 1,
-  reference: ModelText = text,
+  { count = 1, reference = text, ...options }: ReplacementOptions = {},
 ): Promise<ReturnType<typeof convertModel>> {
   const bytes = onnx(text);
-  const result = convertModel(bytes, { crossAttention: true });
+  const result = convertModel(bytes, { crossAttention: true, ...options });
   expect(result.report.left).toEqual([]);
   expect(result.report.replaced).toHaveLength(count);
   const initializers = new Set(Object.keys(text.initializers ?? {}));
@@ -54,6 +60,6 @@ export async function expectReplaced(
 }
 
 /** Why the attentions of a model are left. */
-export function reasonsOf(text: ModelText): string[] {
-  return convertModel(onnx(text), { crossAttention: true }).report.left.map((each) => each.reason);
+export function reasonsOf(text: ModelText, target: TargetName = 'fused'): string[] {
+  return convertModel(onnx(text), { target, crossAttention: true }).report.left.map((each) => each.reason);
 }

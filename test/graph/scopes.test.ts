@@ -25,7 +25,7 @@ describe('attention inside', () => {
         plain: { nodes: attention('a = Identity(x)'), outputs },
       },
     };
-    const { model, report } = await expectReplaced(text, 2);
+    const { model, report } = await expectReplaced(text, { count: 2 });
     expect(report.replaced.map((each) => each.maskKind)).toEqual(['additive', 'none']);
     const branches = model.graph?.node[0]?.attribute.map((each) => each.g?.node.map((node) => node.opType));
     expect(branches).toEqual([['FusedAttention'], ['FusedAttention']]);
@@ -79,7 +79,7 @@ describe('attention inside', () => {
         { name: 'Unrelated', inputs: ['a'], outputs: ['b'], nodes: 'b = Relu(a)' },
       ],
     };
-    const { model, report } = await expectReplaced(text, 2);
+    const { model, report } = await expectReplaced(text, { count: 2 });
     expect(report.replaced.map((each) => each.scale)).toEqual([
       expect.closeTo(0.09, 6),
       expect.closeTo(0.03, 6),
@@ -105,5 +105,25 @@ describe('attention inside', () => {
     const withInput = { ...text, inputs: { ...inputs, factor: 'f32[]' } };
     const { report } = await expectReplaced(withInput);
     expect(report.replaced[0]?.scale).toBeCloseTo(0.3, 6);
+  });
+});
+
+describe('nodes in another order than they compute in', () => {
+  it('are sorted', async () => {
+    const text = { nodes: attention('a = Add(x, m)'), inputs, outputs };
+    await expectReplaced(
+      { ...text, nodes: text.nodes.split('\n').reverse().join('\n') },
+      { reference: text },
+    );
+  });
+
+  it('are refused where one depends on itself', () => {
+    const nodes = `${attention('a = Add(x, m)').replace('MatMul(q, kt)', 'MatMul(q, loop)')}\nloop = Add(y, kt)`;
+    expect(() => findAttention(readModel(onnx({ nodes, inputs, outputs })))).toThrow(/depends on itself/);
+  });
+
+  it('are refused where two compute one value', () => {
+    const nodes = `${attention('a = Add(x, m)')}\ny = Relu(a)`;
+    expect(() => findAttention(readModel(onnx({ nodes, inputs, outputs })))).toThrow(/two nodes compute y/);
   });
 });

@@ -1,8 +1,33 @@
-export * from './find/index.js';
-export * from './model/index.js';
+export {
+  type AttentionSummary,
+  type Attentions,
+  type FoundAttention,
+  findAttention,
+  type LeftAttention,
+} from './find/index.js';
+export {
+  DataType,
+  type GraphProto,
+  type ModelProto,
+  type ModelSource,
+  modelInputs,
+  modelOutputs,
+  type NodeProto,
+  readModel,
+  type ValueSignature,
+  writeModel,
+} from './model/index.js';
 export { nativeBackend } from './native/backend.js';
 export { isaLevels } from './native/isa.js';
-export * from './rewrite/index.js';
+export {
+  type ConversionReport,
+  type ConvertOptions,
+  convertModel,
+  fusedDomain,
+  fusedOperator,
+  precisionInput,
+  type TargetName,
+} from './rewrite/index.js';
 export { createSession } from './session/create.js';
 export type { MxattnSessionOptions, SessionBackend } from './session/options.js';
 export type { SessionReport } from './session/report.js';

@@ -1,6 +1,14 @@
 import { type GraphIndex, intAttribute, type NodeProto } from '../model/index.js';
 import type { Dim } from '../model/symbols.js';
-import { beforeRepeat, identity, traceOperand, unfoldOperand } from './operands.js';
+import {
+  beforeRepeat,
+  identity,
+  isIdentity,
+  querySteps,
+  traceOperand,
+  unfoldOperand,
+  valueSteps,
+} from './operands.js';
 import { matchOutput } from './output.js';
 import type { Reading, Reason } from './reading.js';
 import { matchScores, type Scores } from './scores.js';
@@ -30,7 +38,12 @@ export function readSoftmax(graph: GraphIndex, softmax: NodeProto): Reading | Re
   const operands = operandsOf(graph, scores, output.value);
   if (!operands) return { reason: `its query, key and value have ${rank} axes that cannot be told apart` };
   const { query, key, value, scale } = operands;
-  const [queryDims, valueDims] = [dimsOf(graph, query), dimsOf(graph, value)];
+  const [queryDims, keyDims, valueDims] = [query, key, value].map((operand) => dimsOf(graph, operand));
+  const broadcast = broadcastObstacle(queryDims, keyDims, valueDims);
+  if (broadcast) return { reason: broadcast };
+  const heads = queryDims?.length === 3 ? 1 : queryDims?.[1];
+  const elsewhere = scores.bias.some((term) => term.scores?.length === 4 && term.scores[1] !== heads);
+  if (rank !== 4 && elsewhere) return { reason: 'its mask and its query split the heads in different ways' };
   return {
     nodes,
     anchor: softmax,
@@ -38,6 +51,7 @@ export function readSoftmax(graph: GraphIndex, softmax: NodeProto): Reading | Re
     shapeReaders: readers.shapes,
     prelude: [],
     outputLayout: rank === 4 ? 'heads' : 'folded',
+    ...(output.outputPermutation ? { outputPermutation: output.outputPermutation } : {}),
     query,
     key,
     value,
@@ -55,23 +69,25 @@ export function readSoftmax(graph: GraphIndex, softmax: NodeProto): Reading | Re
 
 /** Query, key and value with their axes told apart, key and value before their heads are repeated. */
 function operandsOf(graph: GraphIndex, scores: Scores, valueOperand: Operand) {
-  const start = [scores.query, scores.key, valueOperand];
-  const folded = scores.query.permutation.length !== 4;
-  let traced = start.map((operand) => (folded ? unfoldOperand : traceOperand)(graph, operand));
-  if (folded && traced.some((operand) => !operand) && scores.query.permutation.length === 3) {
-    // Never split into heads: one head.
-    traced = start.map((operand) => traceOperand(graph, operand));
+  const starts = [
+    { operand: scores.query, steps: querySteps },
+    { operand: scores.key, steps: querySteps },
+    { operand: valueOperand, steps: valueSteps },
+  ];
+  const rank = scores.query.permutation.length;
+  const trace = rank === 4 ? traceOperand : unfoldOperand;
+  let traced = starts.map(({ operand, steps }) => trace(graph, operand, steps));
+  // Never split into heads: one head.
+  if (rank === 3 && traced.includes(undefined)) {
+    traced = starts.map(({ operand, steps }) => traceOperand(graph, operand, steps));
   }
   const [query, key, value] = traced;
   if (!query || !key || !value) return undefined;
   const ranks = new Set([query, key, value].map((operand) => operand.permutation.length));
   if (ranks.size !== 1) return undefined;
-  // What the model multiplies its values by is no scale of the scores.
-  if (value.scale !== 1) return undefined;
   const scale = scores.scale * query.scale * key.scale;
-  const plain = (operand: Operand) => operand.permutation.every((from, axis) => from === axis);
   const [repeatedKey, repeatedValue] = [key, value].map((operand) =>
-    plain(operand) ? beforeRepeat(graph, operand.value) : undefined,
+    isIdentity(operand.permutation) ? beforeRepeat(graph, operand.value) : undefined,
   );
   if (!repeatedKey || !repeatedValue || repeatedKey.times !== repeatedValue.times) {
     return { query, key, value, scale };
@@ -81,6 +97,22 @@ function operandsOf(graph: GraphIndex, scores: Scores, valueOperand: Operand) {
     permutation: identity(4),
   });
   return { query, key: original(repeatedKey), value: original(repeatedValue), scale };
+}
+
+/** Why operands that a matrix product broadcasts are none of an attention. */
+function broadcastObstacle(
+  query: readonly (Dim | undefined)[] = [],
+  key: readonly (Dim | undefined)[] = [],
+  value: readonly (Dim | undefined)[] = [],
+): string | undefined {
+  const batches = [query, key, value].map((dims) => dims[0] === 1);
+  if (batches.includes(true) && batches.includes(false))
+    return 'its query or its keys are the same for the whole batch';
+  const [kvHeads, valueHeads] = [headsOf(key), headsOf(value)];
+  if (kvHeads !== undefined && valueHeads !== undefined && kvHeads !== valueHeads) {
+    return `it has ${kvHeads} heads of keys and ${valueHeads} of values`;
+  }
+  return undefined;
 }
 
 /**

@@ -1,6 +1,8 @@
+import { fusedDomain } from '../model/fused-operator.js';
 import { DataType, GraphIndex, type ModelProto, type NodeProto, opsets } from '../model/index.js';
 import { inlineFunctions } from '../model/inline.js';
 import { copy } from '../model/messages.js';
+import { inOrder } from '../model/order.js';
 import { readSoftmax } from './decomposed.js';
 import { isFusedNode, readFusedNode } from './fused-nodes.js';
 import { isSelfAttention, originOf } from './origin.js';
@@ -19,14 +21,27 @@ export function findAttention(model: ModelProto): Attentions {
   return graph ? findIn(new GraphIndex(graph, opsets({ opsetImport }))) : { found: [], left: [] };
 }
 
-/** The model in the form that attention is looked for in: functions that hold attention are inlined. */
+/**
+ * The model in the form that attention is looked for in: nodes in order, functions that hold attention inlined.
+ *
+ * @throws MxattnError where its nodes depend on themselves.
+ */
 export function openModel(model: ModelProto): ModelProto {
-  const inlined = inlineFunctions(model, (body) => body.some((node) => isAnchor(node)));
-  if (inlined.irVersion >= 4n || !inlined.graph) return inlined;
-  // Before IR version 4 every initializer had to be an input too, without being meant to be fed.
-  const { graph } = inlined;
+  const inlined = inlineFunctions(
+    model,
+    ({ domain }, nodes) => domain !== fusedDomain && nodes.some(isAnchor),
+  );
+  if (!inlined.graph) return inlined;
+  const ordered = copy(inlined, { graph: inOrder(inlined.graph) });
+  return ordered.irVersion >= 4n ? ordered : withoutDefaultInputs(ordered);
+}
+
+/** Before IR version 4 every initializer had to be an input too, without being meant to be fed. */
+function withoutDefaultInputs(model: ModelProto): ModelProto {
+  const { graph } = model;
+  if (!graph) return model;
   const initializers = new Set(graph.initializer.map((tensor) => tensor.name));
-  return copy(inlined, {
+  return copy(model, {
     graph: copy(graph, { input: graph.input.filter((input) => !initializers.has(input.name)) }),
   });
 }
@@ -65,7 +80,7 @@ function complete(graph: GraphIndex, reading: Reading | Reason, layer: number): 
     graph,
     nodes: nodes.map(nameOf),
     layer,
-    selfAttention: sameSource || isSelfAttention(query!, key!, value!),
+    selfAttention: sameSource || isSelfAttention(graph, query!, key!, value!),
     hasCache: reading.hasCache || key!.hasCache || value!.hasCache,
     maskKind: maskKind(rest.bias),
   };

@@ -1,6 +1,9 @@
+import { fusedDomain, fusedOperator } from '../model/fused-operator.js';
 import { defaultDomain } from '../model/graph-index.js';
 import type { GraphIndex, NodeProto } from '../model/index.js';
 import { readAttention } from './nodes/attention.js';
+import { readFusedAttention } from './nodes/fused-attention.js';
+import { readGroupQueryAttention } from './nodes/group-query-attention.js';
 import { readMicrosoftAttention } from './nodes/microsoft-attention.js';
 import { readMultiHeadAttention } from './nodes/multi-head-attention.js';
 import type { Reading, Reason } from './reading.js';
@@ -10,12 +13,13 @@ type NodeReader = (graph: GraphIndex, node: NodeProto) => Reading | Reason;
 /** Operators that are a whole attention, by domain and name. */
 const readers: ReadonlyMap<string, NodeReader> = new Map<string, NodeReader>([
   ['.Attention', readAttention],
+  [`${fusedDomain}.${fusedOperator}`, readFusedAttention],
   ['com.microsoft.Attention', readMicrosoftAttention],
+  ['com.microsoft.GroupQueryAttention', readGroupQueryAttention],
   ['com.microsoft.MultiHeadAttention', readMultiHeadAttention],
   ...unsupported('com.microsoft', [
     'DecoderMaskedMultiHeadAttention',
     'DecoderMaskedSelfAttention',
-    'GroupQueryAttention',
     'LinearAttention',
     'LongformerAttention',
     'PackedAttention',

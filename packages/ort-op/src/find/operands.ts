@@ -1,6 +1,6 @@
 import { scalar } from '../model/facts.js';
 import { type GraphIndex, intsAttribute, type NodeProto } from '../model/index.js';
-import { axesOf, fromFront } from '../model/rules.js';
+import { axesOf, fromFront } from '../model/rules/axes.js';
 import type { Operand } from './types.js';
 
 /** An operand together with the factor the model multiplies it by. */
@@ -11,14 +11,21 @@ export interface ScaledOperand extends Operand {
 /** One step from an operand towards where it comes from, leaving out a node; undefined where it does not apply. */
 type OperandStep = (graph: GraphIndex, node: NodeProto, operand: ScaledOperand) => ScaledOperand | undefined;
 
-const steps: readonly OperandStep[] = [same, scaled, transposed, folded];
+/** The steps from a value, whose factor is none of the scores'. */
+export const valueSteps: readonly OperandStep[] = [same, transposed, folded];
+/** The steps from a query or a key. */
+export const querySteps: readonly OperandStep[] = [...valueSteps, scaled];
 
 /**
  * Walks from the operand of a matrix product back over the nodes that attention itself takes care of: the
  * scale, the transposition of the key, folding batch and heads into one axis. The result has the operand's
  * first shape again, [batch, heads, length, size].
  */
-export function traceOperand(graph: GraphIndex, start: Operand): ScaledOperand {
+export function traceOperand(
+  graph: GraphIndex,
+  start: Operand,
+  steps: readonly OperandStep[],
+): ScaledOperand {
   let current: ScaledOperand = { ...start, scale: 1 };
   let best = current;
   const rank = start.permutation.length;
@@ -33,7 +40,11 @@ export function traceOperand(graph: GraphIndex, start: Operand): ScaledOperand {
 }
 
 /** The operand in four axes, where a model folds batch and heads into one; undefined where it has no such form. */
-export function unfoldOperand(graph: GraphIndex, start: Operand): ScaledOperand | undefined {
+export function unfoldOperand(
+  graph: GraphIndex,
+  start: Operand,
+  steps: readonly OperandStep[],
+): ScaledOperand | undefined {
   let current: ScaledOperand = { ...start, scale: 1 };
   while (current.permutation.length !== 4) {
     const node = graph.producer(current.value);
@@ -41,7 +52,7 @@ export function unfoldOperand(graph: GraphIndex, start: Operand): ScaledOperand 
     if (!next) return undefined;
     current = next;
   }
-  const rest = traceOperand(graph, current);
+  const rest = traceOperand(graph, current, steps);
   return { ...rest, scale: rest.scale * current.scale };
 }
 

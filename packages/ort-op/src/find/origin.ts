@@ -30,11 +30,25 @@ export function originOf(graph: GraphIndex, value: string): Origin {
   return { activations, hasCache };
 }
 
-/** Whether query, key and value are projections of the same activations. */
-export function isSelfAttention(query: Origin, key: Origin, value: Origin): boolean {
-  const same = (a: Origin, b: Origin) =>
-    a.activations.size === b.activations.size && [...a.activations].every((each) => b.activations.has(each));
-  return query.activations.size > 0 && same(query, key) && same(query, value);
+/**
+ * Whether query, key and value are projections of the same activations. Where a model projects twice, through a
+ * bottleneck (latent attention) or to fewer keys (spatial reduction), the activations before that count.
+ */
+export function isSelfAttention(graph: GraphIndex, query: Origin, key: Origin, value: Origin): boolean {
+  const before = (activations: ReadonlySet<string>, wanted: ReadonlySet<string>) =>
+    new Set(
+      [...activations].flatMap((each) => (wanted.has(each) ? each : [...originOf(graph, each).activations])),
+    );
+  const same = (a: ReadonlySet<string>, b: ReadonlySet<string>) =>
+    a.size === b.size && [...a].every((each) => b.has(each));
+  const own = query.activations;
+  return [own, before(own, new Set())].some(
+    (wanted) =>
+      wanted.size > 0 &&
+      [key, value].every(
+        ({ activations }) => same(activations, wanted) || same(before(activations, wanted), wanted),
+      ),
+  );
 }
 
 /** The activation a node multiplies by a weight. */

@@ -1,11 +1,14 @@
 import { scalar } from '../model/facts.js';
 import type { GraphIndex, NodeProto } from '../model/index.js';
+import { outputEinsum } from './einsum.js';
 import { firstOf, identity, sameLastTwo } from './operands.js';
 import type { Operand } from './types.js';
 
 /** What a model does with the probabilities. */
 export interface Output {
   readonly value: Operand;
+  /** Axis `a` of the output is axis `outputPermutation[a]` of [batch, heads, length, size]. */
+  readonly outputPermutation?: readonly number[];
   /** The nodes from behind the softmax to the product with the values. */
   readonly nodes: readonly NodeProto[];
 }
@@ -18,7 +21,7 @@ type ProbabilityStep = (
 
 const steps: readonly ProbabilityStep[] = [passed, cleaned];
 
-/** Walks from the probabilities to their product with the values. The reason why not, where there is none. */
+/** Walks from the probabilities to their product with the values; a reason where that is not their only use. */
 export function matchOutput(
   graph: GraphIndex,
   probabilities: string,
@@ -32,13 +35,25 @@ export function matchOutput(
     at = step.next;
   }
   const users = dataUsers(graph, at);
-  const last = users.find((node) => node.opType === 'MatMul' && node.input[0] === at);
-  const value = last?.input[1];
-  if (!last || !value) return undefined;
-  if (users.length > 1) return { reason: 'its probabilities are used a second time' };
-  const rank = graph.fact(value).dims?.length;
-  if (rank === undefined) return { reason: 'the shape of its values is unknown' };
-  return { value: { value, permutation: identity(rank) }, nodes: [...nodes, last] };
+  for (const node of users) {
+    const found = node.opType === 'MatMul' ? matMulValue(graph, node, at) : outputEinsum(node, at);
+    if (!found) continue;
+    return users.length === 1
+      ? { ...found, nodes: [...nodes, node] }
+      : { reason: 'its probabilities are used a second time' };
+  }
+  return undefined;
+}
+
+function matMulValue(
+  graph: GraphIndex,
+  node: NodeProto,
+  probabilities: string,
+): { value: Operand } | undefined {
+  const [first, value = ''] = node.input;
+  const rank = graph.fact(value).dims?.length ?? graph.fact(probabilities).dims?.length;
+  if (first !== probabilities || rank === undefined) return undefined;
+  return { value: { value, permutation: identity(rank) } };
 }
 
 /** Nodes that change nothing, or only fold batch and heads. */

@@ -1,5 +1,13 @@
+import { tensorAttribute } from '../model/attributes.js';
 import { scalar } from '../model/facts.js';
-import { floatAttribute, type GraphIndex, intAttribute, type NodeProto } from '../model/index.js';
+import {
+  floatAttribute,
+  type GraphIndex,
+  intAttribute,
+  type NodeProto,
+  smallTensor,
+} from '../model/index.js';
+import { scoresEinsum } from './einsum.js';
 import { firstOf, identity, sameLastTwo, scaledInput, swapLastTwo } from './operands.js';
 import type { BiasTerm, Operand } from './types.js';
 
@@ -20,7 +28,16 @@ type Inner = (value: string) => Scores | undefined;
 /** Recognises one kind of node on the way; the rest of the way is what `inner` makes of its inputs. */
 type ScoreMatcher = (graph: GraphIndex, node: NodeProto, inner: Inner) => Scores | undefined;
 
-const matchers: readonly ScoreMatcher[] = [product, scaled, softcapped, biased, masked, passed, folded];
+const matchers: readonly ScoreMatcher[] = [
+  product,
+  contracted,
+  scaled,
+  softcapped,
+  biased,
+  masked,
+  passed,
+  folded,
+];
 
 /** No model takes more nodes than this from the product to the softmax. */
 const longestWay = 16;
@@ -60,6 +77,12 @@ function product(graph: GraphIndex, node: NodeProto): Scores | undefined {
     bias: [],
     nodes: [],
   };
+}
+
+/** query and key as an Einsum. */
+function contracted(_: GraphIndex, node: NodeProto): Scores | undefined {
+  const found = scoresEinsum(node);
+  return found && { ...found, scale: 1, softcap: 0, bias: [], nodes: [] };
 }
 
 /** Mul or Div by a number. */
@@ -114,11 +137,21 @@ function masked(graph: GraphIndex, node: NodeProto, inner: Inner): Scores | unde
       { kind: 'keep', fill: no, scores: yes },
     ] as const,
     (form) => {
-      const fill = scalar(graph.fact(form.fill));
+      const fill = uniformValue(graph, form.fill);
       const scores = fill !== undefined && fill <= lowEnough ? inner(form.scores) : undefined;
       return scores && addTerm(graph, node, scores, { kind: form.kind, value: condition, fill: fill! });
     },
   );
+}
+
+/** The number that all elements of a constant tensor are. */
+function uniformValue(graph: GraphIndex, value: string): number | undefined {
+  const known = scalar(graph.fact(value));
+  const node = graph.producer(value);
+  if (known !== undefined || !node) return known;
+  if (node.opType === 'Expand' || node.opType === 'Cast') return uniformValue(graph, node.input[0] ?? '');
+  const fill = node.opType === 'ConstantOfShape' ? tensorAttribute(node, 'value') : undefined;
+  return fill && smallTensor(fill)?.values[0];
 }
 
 /** Scores this low take no part in a softmax; models use it and everything below as "masked". */

@@ -72,6 +72,8 @@ export interface FoundAttention extends AttentionSummary {
    * [batch, length, heads x size].
    */
   readonly outputLayout: 'heads' | 'folded' | 'merged';
+  /** Axis `a` of the output is axis `outputPermutation[a]` of what its layout says; the identity if not given. */
+  readonly outputPermutation?: readonly number[];
 }
 
 /** A softmax that is attention, but not of a form that can be replaced. */

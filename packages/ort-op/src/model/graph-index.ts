@@ -1,7 +1,7 @@
 import { bodies } from './attributes.js';
 import { declaredFact, type Fact, merge, nothing } from './facts.js';
 import type { GraphProto, ModelProto, NodeProto, TensorProto } from './onnx_pb.js';
-import { rules } from './rules.js';
+import { rules } from './rules/index.js';
 import { freshSymbol } from './symbols.js';
 import { smallTensor } from './tensors.js';
 
@@ -134,12 +134,15 @@ function eitherBranch([first, second]: readonly GraphIndex[]): Fact[] {
   });
 }
 
-/** Every value a node uses, itself or from within its bodies. */
+/** Every value a node uses of the graph it is in, itself or from within its bodies. */
 export function usedValues(node: NodeProto): Set<string> {
   const used = new Set(node.input.filter((input) => input !== ''));
   for (const body of bodies(node)) {
-    for (const inner of body.node) for (const value of usedValues(inner)) used.add(value);
-    for (const output of body.output) used.add(output.name);
+    const inner = new Set(body.output.map((output) => output.name));
+    for (const each of body.node) for (const value of usedValues(each)) inner.add(value);
+    for (const each of body.node) for (const output of each.output) inner.delete(output);
+    for (const each of [...body.input, ...body.initializer]) inner.delete(each.name);
+    for (const value of inner) used.add(value);
   }
   return used;
 }

@@ -6,14 +6,14 @@ import type { AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto }
 /** Functions cannot call themselves, so no valid model nests them deeper than this. */
 const deepestNesting = 64;
 
+/** Says of a function, given all nodes of its body, whether to inline it. */
+type Wanted = (callee: FunctionProto, nodes: readonly NodeProto[]) => boolean;
+
 /**
  * The model with each call of some of its functions replaced by the nodes of the function: of those for which
  * `wanted` holds, or that call such a one. The model itself if there are none.
  */
-export function inlineFunctions(
-  model: ModelProto,
-  wanted: (body: readonly NodeProto[]) => boolean,
-): ModelProto {
+export function inlineFunctions(model: ModelProto, wanted: Wanted): ModelProto {
   const inlined = functionsToInline(model, wanted);
   if (inlined.size === 0 || !model.graph) return model;
   const imported = new Set(model.opsetImport.map((each) => defaultDomain(each.domain)));
@@ -27,7 +27,7 @@ export function inlineFunctions(
   });
 }
 
-function functionsToInline(model: ModelProto, wanted: (body: readonly NodeProto[]) => boolean) {
+function functionsToInline(model: ModelProto, wanted: Wanted) {
   const inlined = new Map<string, FunctionProto>();
   const calls = (each: FunctionProto) =>
     allNodes(each.node).some((node) => inlined.has(keyOf(node.domain, node.opType, node.overload)));
@@ -35,7 +35,7 @@ function functionsToInline(model: ModelProto, wanted: (body: readonly NodeProto[
     before = inlined.size;
     for (const each of model.functions) {
       const key = keyOf(each.domain, each.name, each.overload);
-      if (!inlined.has(key) && (wanted(allNodes(each.node)) || calls(each))) inlined.set(key, each);
+      if (!inlined.has(key) && (wanted(each, allNodes(each.node)) || calls(each))) inlined.set(key, each);
     }
   }
   return inlined;
@@ -114,14 +114,17 @@ function bind(
   );
 }
 
-/** A node with each of its bodies replaced. */
+/** A node with each of its bodies replaced; the node itself where they are replaced by themselves. */
 export function mapBodies(node: NodeProto, change: (body: GraphProto) => GraphProto): NodeProto {
-  if (bodies(node).length === 0) return node;
+  const before = bodies(node);
+  const after = new Map(before.map((body) => [body, change(body)]));
+  if (before.every((body) => after.get(body) === body)) return node;
   return copy(node, {
     attribute: node.attribute.map((attribute) => {
       const { g, graphs } = attribute;
       if (!g && graphs.length === 0) return attribute;
-      return copy(attribute, { graphs: graphs.map(change), ...(g ? { g: change(g) } : {}) });
+      const changed = graphs.map((body) => after.get(body) ?? body);
+      return copy(attribute, { graphs: changed, ...(g ? { g: after.get(g) } : {}) });
     }),
   });
 }

@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs';
 import { fromBinary, toBinary } from '@bufbuild/protobuf';
 import { MxattnError } from '@mxattn/core';
 import { type ModelProto, ModelProtoSchema } from './onnx_pb.js';
@@ -38,8 +37,11 @@ export function writeModel(model: ModelProto): Uint8Array {
 }
 
 function readBytes(path: string): Uint8Array {
+  // Asked for at run time, so that bundles for browsers need no substitute for it.
+  const fs = globalThis.process?.getBuiltinModule?.('node:fs');
+  if (!fs) throw new MxattnError(`cannot read the model ${path}: only Node.js reads files, pass its bytes`);
   try {
-    return readFileSync(path);
+    return fs.readFileSync(path);
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : String(error);
     throw new MxattnError(`cannot read the model ${path}: ${code === 'ENOENT' ? 'no such file' : code}`);

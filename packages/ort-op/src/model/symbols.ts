@@ -73,7 +73,7 @@ function bounded(symbol: string): string {
 }
 
 /** The size of an axis along which two shapes are broadcast together. */
-export function broadcastDim(a: Dim, b: Dim): Dim {
+function broadcastDim(a: Dim, b: Dim): Dim {
   if (a === b || b === 1) return a;
   if (a === 1) return b;
   if (typeof a === 'number') return a;

@@ -1,4 +1,5 @@
 import { create } from '@bufbuild/protobuf';
+import { BinaryReader } from '@bufbuild/protobuf/wire';
 import { DataType } from './element-types.js';
 import { type TensorProto, TensorProto_DataLocation, TensorProtoSchema } from './onnx_pb.js';
 
@@ -46,29 +47,44 @@ const rawElements: Partial<Record<DataType, { size: number; read(view: DataView,
   [DataType.UINT64]: { size: 8, read: (view, at) => Number(view.getBigUint64(at, true)) },
 };
 
+/** Values in the field of their type. The fields are packed; most are varints. */
 function typedValues(type: DataType, tensor: TensorProto): number[] | undefined {
   switch (type) {
     case DataType.FLOAT:
-      return tensor.floatData;
+      return packed(tensor.floatData, (reader) => reader.float());
     case DataType.DOUBLE:
-      return tensor.doubleData;
+      return packed(tensor.doubleData, (reader) => reader.double());
     case DataType.INT64:
-      return tensor.int64Data.map(Number);
+      return packed(tensor.int64Data, (reader) => Number(reader.int64()));
     case DataType.UINT32:
     case DataType.UINT64:
-      return tensor.uint64Data.map(Number);
+      return packed(tensor.uint64Data, (reader) => Number(reader.uint64()));
     case DataType.FLOAT16:
-      return tensor.int32Data.map(halfToNumber);
+      return packed(tensor.int32Data, (reader) => halfToNumber(reader.int32()));
     case DataType.INT8:
     case DataType.UINT8:
     case DataType.INT16:
     case DataType.UINT16:
     case DataType.INT32:
     case DataType.BOOL:
-      return tensor.int32Data;
+      return packed(tensor.int32Data, (reader) => reader.int32());
     default:
       return undefined;
   }
+}
+
+function packed(chunks: readonly Uint8Array[], read: (reader: BinaryReader) => number): number[] | undefined {
+  const values: number[] = [];
+  try {
+    for (const chunk of chunks) {
+      const reader = new BinaryReader(chunk);
+      while (reader.pos < reader.len && values.length <= smallTensorLimit) values.push(read(reader));
+    }
+  } catch {
+    // Not what the type says it is: nothing to reason about.
+    return undefined;
+  }
+  return values;
 }
 
 function halfToNumber(bits: number): number {

@@ -12,7 +12,9 @@ export function biasObstacle(attention: FoundAttention): string | undefined {
     const { type, dims } = term;
     if (!dims || !term.scores) return 'the shape of its mask is unknown';
     if (term.kind === 'add' && type !== DataType.FLOAT) return 'its mask is not float32';
-    if (dims.length > 4 || term.scores.length > 4) return `its mask has ${dims.length} axes`;
+    if (term.scores.length === 5 ? !isWindowed(term) : dims.length > 4 || term.scores.length > 4) {
+      return `its mask has ${dims.length} axes`;
+    }
   }
   return undefined;
 }
@@ -26,6 +28,12 @@ export function biasValue(list: NodeList, attention: FoundAttention): string | u
   return values.length === 0 ? undefined : values.reduce((sum, value) => list.add('Add', [sum, value]));
 }
 
+/** The bias with an element for each query and key, for operators that broadcast it over batch and heads only. */
+export function forEachQueryAndKey(list: NodeList, bias: string, query: string, key: string): string {
+  const shape = list.concat(list.ints(1, 1), list.sizes(query, 2, 3), list.sizes(key, 2, 3));
+  return list.add('Expand', [bias, shape]);
+}
+
 function additive(list: NodeList, { kind, value, factor, fill }: BiasTerm): string {
   if (kind === 'add') return factor === 1 ? value : list.add('Mul', [value, list.float(factor)]);
   // The model puts a low number in the place of the score. Adding the lowest float32 leaves nothing of the
@@ -35,9 +43,21 @@ function additive(list: NodeList, { kind, value, factor, fill }: BiasTerm): stri
   return list.add('Where', kind === 'keep' ? [value, kept, masked] : [value, masked, kept]);
 }
 
-/** Splits batch and heads of a bias that a model adds to scores of [batch x heads, query, key]. */
+/** The bias for scores in four axes, where the model adds it to scores in three or five. */
 function fourAxes(list: NodeList, { query }: FoundAttention, term: BiasTerm, value: string): string {
   const dims = term.dims ?? [];
+  if (term.scores?.length === 5) {
+    // Repeated for each picture: the batch is pictures x windows.
+    const [batch] = batchAndHeads(list, query);
+    const pictures = list.add('Div', [batch, list.ints(Number(dims[1]))]);
+    const repeated = list.add('Expand', [value, list.concat(pictures, list.ints(1, 1, 1, 1))]);
+    return list.add('Reshape', [repeated, list.concat(list.ints(-1), list.sizes(value, 2, 5))]);
+  }
   if (term.scores?.length !== 3 || dims.length < 3 || dims[0] === 1) return value;
   return list.add('Reshape', [value, list.concat(...batchAndHeads(list, query), list.sizes(value, 1, 3))]);
+}
+
+/** Whether scores are seen as [pictures, windows, heads, query, key], with a mask for each window (Swin). */
+function isWindowed({ dims, scores }: BiasTerm): boolean {
+  return dims?.length === 5 && dims[0] === 1 && typeof dims[1] === 'number' && dims[1] === scores?.[1];
 }

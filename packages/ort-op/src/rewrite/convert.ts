@@ -1,31 +1,29 @@
 import { create } from '@bufbuild/protobuf';
 import { MxattnError } from '@mxattn/core';
-import { findIn, nameOf, openModel } from '../find/find.js';
+import { type Attentions, findIn, nameOf, openModel } from '../find/find.js';
 import type { AttentionSummary, FoundAttention, LeftAttention } from '../find/index.js';
-import { NodeList } from '../model/build.js';
-import {
-  GraphIndex,
-  intAttribute,
-  type ModelProto,
-  type ModelSource,
-  opsets,
-  readModel,
-} from '../model/index.js';
+import { fusedDomain } from '../model/fused-operator.js';
+import { GraphIndex, type ModelProto, type ModelSource, opsets, readModel } from '../model/index.js';
 import { copy } from '../model/messages.js';
 import { OperatorSetIdProtoSchema } from '../model/onnx_pb.js';
 import { Edits } from './edits.js';
-import { batchAndHeads, lengthOf } from './operand.js';
+import { replaceAttention } from './replace.js';
+import { attention } from './targets/attention.js';
+import { contrib } from './targets/contrib.js';
 import { fused } from './targets/fused.js';
 import type { Target } from './targets/target.js';
 
 /** What attentions can be replaced by. */
 export type TargetName = keyof typeof targets;
 
-const targets = { fused } satisfies Record<string, Target>;
+const targets = { fused, contrib, attention } satisfies Record<string, Target>;
 
 /** How {@link convertModel} converts. */
 export interface ConvertOptions {
-  /** Default: `fused`, the FusedAttention operator. */
+  /**
+   * `fused` (default): the FusedAttention operator. `contrib`: MultiHeadAttention of ONNX Runtime. `attention`: the
+   * Attention operator of ONNX 23.
+   */
   readonly target?: TargetName;
   /** Also replace attention between different activations. Default: false. */
   readonly crossAttention?: boolean;
@@ -40,7 +38,7 @@ export interface ConversionReport {
 /**
  * Replaces the attentions of a model. All else stays as it is, external data included: its locations remain
  * relative to the folder of the original file. The model passed in is not changed; one with nothing to
- * replace is returned itself.
+ * replace, or with FusedAttention in it already, is returned itself.
  */
 export function convertModel(
   source: ModelSource | ModelProto,
@@ -53,7 +51,8 @@ export function convertModel(
   if (!graph) return { model: original, report: { replaced: [], left: [] } };
   const index = new GraphIndex(graph, opsets(model));
   const attentions = findIn(index);
-  const replaced: AttentionSummary[] = [];
+  if (index.opsets.has(fusedDomain)) return { model: original, report: reportConverted(attentions) };
+  const replaced: FoundAttention[] = [];
   const left: LeftAttention[] = [...attentions.left];
   const edits = new Edits();
   for (const attention of attentions.found) {
@@ -65,13 +64,13 @@ export function convertModel(
       left.push({ node: nameOf(attention.anchor), reason });
       continue;
     }
-    const layer = replaced.length;
-    replaceAttention(edits, target, attention, layer);
-    replaced.push(summary(attention, layer));
+    replaceAttention(edits, target, attention, replaced.length);
+    replaced.push(attention);
   }
-  if (replaced.length === 0) return { model: original, report: { replaced, left } };
+  const report = { replaced: replaced.map(summary), left };
+  if (replaced.length === 0) return { model: original, report };
 
-  const additions = target.additions(model, replaced.length);
+  const additions = target.additions(model, replaced);
   return {
     model: copy(model, {
       graph: edits.apply(index, additions),
@@ -84,42 +83,21 @@ export function convertModel(
       ],
       irVersion: model.irVersion > additions.irVersion ? model.irVersion : BigInt(additions.irVersion),
     }),
-    report: { replaced, left },
+    report,
   };
 }
 
-function replaceAttention(edits: Edits, target: Target, attention: FoundAttention, layer: number): void {
-  const { graph, outputNode, shapeReaders, query, key } = attention;
-  const list = new NodeList(`mxattn.${layer}.`, graph.opsets.get('') ?? 1);
-  const output = outputNode.output[0] ?? '';
-  if (attention.outputLayout === 'heads') target.emit(list, attention, layer, output);
-  else {
-    const inHeads = `mxattn.${layer}.output`;
-    target.emit(list, attention, layer, inHeads);
-    const merged = attention.outputLayout === 'merged';
-    const ordered = merged ? list.transpose(inHeads, [0, 2, 1, 3]) : inHeads;
-    const shape = merged ? list.ints(0, 0, -1) : list.concat(list.ints(-1), list.sizes(inHeads, 2, 4));
-    list.add('Reshape', [ordered, shape], [], output);
-  }
-  edits.replace(outputNode, [...attention.prelude, ...list.nodes]);
-
-  shapeReaders.forEach((reader, number) => {
-    const shapes = new NodeList(`mxattn.${layer}.shape${number}.`, list.opset);
-    const [batch, heads] = batchAndHeads(shapes, query);
-    const folded = graph.fact(reader.input[0]).dims?.length === 3;
-    const shape = shapes.concat(
-      ...(folded ? [shapes.add('Mul', [batch, heads])] : [batch, heads]),
-      lengthOf(shapes, query),
-      lengthOf(shapes, key),
-    );
-    const bounds = [
-      shapes.ints(intAttribute(reader, 'start', 0)),
-      shapes.ints(intAttribute(reader, 'end', Number.MAX_SAFE_INTEGER)),
-    ];
-    const [name, output] = [reader.name, [...reader.output]];
-    shapes.push({ opType: 'Slice', name, input: [shape, ...bounds], output, attribute: [] });
-    edits.replace(reader, shapes.nodes);
-  });
+/** What an earlier conversion replaced. */
+function reportConverted({ found, left }: Attentions): ConversionReport {
+  const isFused = ({ anchor }: FoundAttention) => anchor.domain === fusedDomain;
+  const reason = 'the model is converted already; convert the original instead';
+  return {
+    replaced: found.filter(isFused).map(summary),
+    left: [
+      ...left,
+      ...found.filter((each) => !isFused(each)).map(({ anchor }) => ({ node: nameOf(anchor), reason })),
+    ],
+  };
 }
 
 function targetNamed(name: string): Target {

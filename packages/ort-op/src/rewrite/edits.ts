@@ -21,12 +21,11 @@ export class Edits {
     );
     const before = new Set(graph.node.flatMap((node) => [...usedValues(node)]));
     const unused = findUnused(graph, nodes, before);
-    const used = new Set(nodes.flatMap((node) => [...usedValues(node)]));
     return copy(graph, {
       node: nodes.filter((node) => !unused.nodes.has(node)),
       initializer: [
         ...graph.initializer.filter((tensor) => !unused.values.has(tensor.name)),
-        ...add.initializers.filter((tensor) => used.has(tensor.name)),
+        ...add.initializers,
       ],
       input: [...graph.input, ...add.inputs],
       valueInfo: graph.valueInfo.filter((info) => !unused.values.has(info.name)),

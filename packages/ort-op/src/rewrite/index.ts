@@ -1,3 +1,3 @@
+export { fusedDomain, fusedOperator, precisionInput } from '../model/fused-operator.js';
 export { type ConversionReport, type ConvertOptions, convertModel, type TargetName } from './convert.js';
-export { convertedAttentions } from './converted.js';
-export { fusedDomain, fusedOperator, precisionInput, withoutPrecisionDefault } from './targets/fused.js';
+export { withoutPrecisionDefault } from './targets/fused.js';

@@ -1,10 +1,10 @@
 import { MxattnError, precision, type Schedule } from '@mxattn/core';
 import type { InferenceSession } from 'onnxruntime-common';
-import { type ModelSource, modelInputs, modelOutputs, readModel, writeModel } from '../model/index.js';
+import { type ModelSource, modelInputs, modelOutputs, writeModel } from '../model/index.js';
 import { addon } from '../native/addon.js';
 import { nativeRecipes } from '../native/backend.js';
 import { chooseIsa } from '../native/isa.js';
-import { convertedAttentions, convertModel, withoutPrecisionDefault } from '../rewrite/index.js';
+import { convertModel, withoutPrecisionDefault } from '../rewrite/index.js';
 import { FusedSession } from './fused-session.js';
 import { type MxattnSessionOptions, nativeOptions, stockOptions, unsupportedOption } from './options.js';
 import { sessionSchedule } from './precision.js';
@@ -58,12 +58,7 @@ export async function createSession(
   }
   const isa = chooseIsa(options.isa);
   checkPrecisions(plan);
-  const original = readModel(bytesOrPath);
-  const converted = convertedAttentions(original);
-  const { model, report } =
-    converted.length > 0
-      ? { model: original, report: { replaced: converted, left: [] } }
-      : convertModel(original);
+  const { model, report } = convertModel(bytesOrPath);
   const { replaced, left } = report;
   if (replaced.length === 0) return stock({ reason: 'no attention to replace', replaced, left });
 

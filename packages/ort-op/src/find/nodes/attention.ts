@@ -17,6 +17,7 @@ import {
   maskTerm,
   preludeOf,
   queryPositions,
+  share,
   splitHeads,
   wholeNode,
   withPast,
@@ -37,7 +38,7 @@ export function readAttention(graph: GraphIndex, node: NodeProto): Reading | Rea
     intAttribute(node, 'q_num_heads', knownDim(facts[0]?.dims?.[1])),
     intAttribute(node, 'kv_num_heads', knownDim(facts[2]?.dims?.[1])),
   ];
-  if (rank !== 4 && (rank !== 3 || heads === undefined || kvHeads === undefined)) {
+  if (rank !== 4 && (rank !== 3 || !heads || !kvHeads || heads < 0 || kvHeads < 0)) {
     return { reason: 'the shape of its query is unknown' };
   }
   const merged = rank === 3;
@@ -45,7 +46,7 @@ export function readAttention(graph: GraphIndex, node: NodeProto): Reading | Rea
     merged ? splitHeads(list, each, count ?? 1) : each;
   const size = (index: number, count: number | undefined) => {
     const last = knownDim(facts[index]?.dims?.at(-1));
-    return merged && last !== undefined && count ? last / count : last;
+    return merged ? share(last, count ?? 1) : last;
   };
   const headSize = size(0, heads);
   const scale = floatAttribute(node, 'scale', headSize === undefined ? undefined : 1 / Math.sqrt(headSize));

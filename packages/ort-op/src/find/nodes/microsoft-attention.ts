@@ -2,15 +2,20 @@ import { attributes } from '../../model/build.js';
 import { type GraphIndex, intAttribute, intsAttribute, type NodeProto } from '../../model/index.js';
 import type { Reading, Reason } from '../reading.js';
 import { microsoftBias, microsoftScale } from './microsoft-mask.js';
-import { inHeads, knownDim, preludeOf, splitHeads, wholeNode, withPast } from './parts.js';
+import { inHeads, knownDim, preludeOf, share, splitHeads, wholeNode, withPast } from './parts.js';
 
 /** com.microsoft Attention: the projections of query, key and value are part of the node. */
 export function readMicrosoftAttention(graph: GraphIndex, node: NodeProto): Reading | Reason {
   const [input = '', weights = '', projectionBias, padding, past, bias, pastLength] = node.input;
   const present = node.output[1];
   const heads = intAttribute(node, 'num_heads', 0);
-  const total = knownDim(graph.fact(weights).dims?.at(-1));
-  if (heads === 0 || total === undefined) return { reason: 'its head size is unknown' };
+  const third = share(knownDim(graph.fact(weights).dims?.at(-1)), 3) ?? 0;
+  const sizes = intsAttribute(node, 'qkv_hidden_sizes') ?? [third, third, third];
+  const [querySize = 0, keySize = 0, valueSize = 0] = sizes;
+  const [headSize, keyHeadSize, valueHeadSize] = sizes.map((size) => share(size, heads));
+  if (headSize === undefined || keyHeadSize !== headSize || valueHeadSize === undefined) {
+    return { reason: 'its head size is unknown' };
+  }
   if (intAttribute(node, 'do_rotary', 0) !== 0)
     return { reason: 'it rotates its query and key, not supported yet' };
   if (pastLength) return { reason: 'its cache is a shared buffer, not supported yet' };
@@ -18,11 +23,6 @@ export function readMicrosoftAttention(graph: GraphIndex, node: NodeProto): Read
   const list = preludeOf(graph, node);
   const product = list.add('MatMul', [input, weights]);
   const projected = projectionBias ? list.add('Add', [product, projectionBias]) : product;
-  const [querySize = 0, keySize = 0, valueSize = 0] = intsAttribute(node, 'qkv_hidden_sizes') ?? [
-    total / 3,
-    total / 3,
-    total / 3,
-  ];
   const part = (start: number, size: number) =>
     splitHeads(list, list.slice(projected, 2, start, start + size), heads);
   const queries = part(0, querySize);
@@ -44,7 +44,6 @@ export function readMicrosoftAttention(graph: GraphIndex, node: NodeProto): Read
   }
   const terms = microsoftBias(graph, list, node, { padding, bias, past }, queries, keys);
   if ('reason' in terms) return terms;
-  const headSize = querySize / heads;
   return {
     ...wholeNode(node),
     prelude: list.nodes,
@@ -60,7 +59,7 @@ export function readMicrosoftAttention(graph: GraphIndex, node: NodeProto): Read
     heads,
     kvHeads: heads,
     headSize,
-    valueHeadSize: valueSize / heads,
+    valueHeadSize,
     hasCache: Boolean(past),
   };
 }

@@ -1,4 +1,4 @@
-import { attributes, type NodeList } from '../../model/build.js';
+import type { NodeList } from '../../model/build.js';
 import {
   DataType,
   floatAttribute,
@@ -8,7 +8,7 @@ import {
 } from '../../model/index.js';
 import type { Reason } from '../reading.js';
 import type { BiasTerm } from '../types.js';
-import { addTerm, keyPositions, maskTerm, queryPositions } from './parts.js';
+import { addTerm, keyPositions, maskTerm, queryPositions, toType } from './parts.js';
 
 /** What com.microsoft operators add to the scores: padding, a bias, causality. */
 export function microsoftBias(
@@ -21,16 +21,23 @@ export function microsoftBias(
 ): BiasTerm[] | Reason {
   const terms: BiasTerm[] = [];
   if (inputs.padding) {
-    const dims = graph.fact(inputs.padding).dims;
-    if (dims?.length !== 2 && dims?.length !== 3) {
-      return { reason: 'its padding is not given as a mask of batch and keys' };
+    const { dims } = graph.fact(inputs.padding);
+    const lengths = dims?.length === 1 && dims[0] === graph.fact(node.input[0]).dims?.[0];
+    if (!lengths && dims?.length !== 2 && dims?.length !== 3) {
+      return { reason: 'its padding is not given as a mask or as the number of keys' };
     }
-    const keep = list.add('Cast', [inputs.padding], [attributes.int('to', DataType.BOOL)]);
+    const keep = lengths
+      ? list.add('Less', [
+          keyPositions(list, key),
+          list.unsqueeze(toType(list, inputs.padding, DataType.INT64), 1),
+        ])
+      : toType(list, inputs.padding, DataType.BOOL);
     // The filter value is added, so that a row with every key masked still weighs them by their scores.
     const filter = list.float(floatAttribute(node, 'mask_filter_value', -10000));
     const additive = list.add('Where', [keep, list.float(0), filter]);
-    const perHead = list.unsqueeze(dims.length === 2 ? list.unsqueeze(additive, 1) : additive, 1);
-    terms.push(addTerm(perHead, DataType.FLOAT, ['batch', 1, dims.length === 2 ? 1 : 'queries', 'keys']));
+    const perQuery = dims.length === 3;
+    const perHead = list.unsqueeze(perQuery ? additive : list.unsqueeze(additive, 1), 1);
+    terms.push(addTerm(perHead, DataType.FLOAT, ['batch', 1, perQuery ? 'queries' : 1, 'keys']));
   }
   if (inputs.bias) {
     const { type, dims } = graph.fact(inputs.bias);

@@ -2,7 +2,7 @@ import type { NodeList } from '../../model/build.js';
 import { type GraphIndex, intAttribute, type NodeProto } from '../../model/index.js';
 import type { Reading, Reason } from '../reading.js';
 import { microsoftBias, microsoftScale } from './microsoft-mask.js';
-import { inHeads, knownDim, preludeOf, splitHeads, wholeNode, withPast } from './parts.js';
+import { inHeads, knownDim, preludeOf, share, splitHeads, wholeNode, withPast } from './parts.js';
 
 /**
  * com.microsoft MultiHeadAttention. Query, key and value are separate, or packed as [batch, length, heads, 3,
@@ -16,10 +16,9 @@ export function readMultiHeadAttention(graph: GraphIndex, node: NodeProto): Read
   if (scores) return { reason: 'its scores are an output' };
   const heads = intAttribute(node, 'num_heads', 0);
   const { dims, type } = graph.fact(query);
-  const last = knownDim(dims?.at(-1));
   const packed = dims?.length === 5;
-  if (!dims || last === undefined || heads === 0) return { reason: 'its head size is unknown' };
-  const headSize = packed ? last : last / heads;
+  const headSize = share(knownDim(dims?.at(-1)), packed ? 1 : heads);
+  if (headSize === undefined || heads <= 0) return { reason: 'its head size is unknown' };
 
   const list = preludeOf(graph, node);
   const parts = packed
@@ -33,7 +32,6 @@ export function readMultiHeadAttention(graph: GraphIndex, node: NodeProto): Read
   const terms = microsoftBias(graph, list, node, { padding, bias, past: pastKey }, queries, keys);
   if ('reason' in terms) return terms;
   const valueDims = graph.fact(value).dims;
-  const valueSize = knownDim(valueDims?.at(-1));
   return {
     ...wholeNode(node),
     prelude: list.nodes,
@@ -49,7 +47,7 @@ export function readMultiHeadAttention(graph: GraphIndex, node: NodeProto): Read
     heads,
     kvHeads: heads,
     headSize,
-    valueHeadSize: valueDims?.length === 3 && valueSize !== undefined ? valueSize / heads : headSize,
+    valueHeadSize: valueDims?.length === 3 ? share(knownDim(valueDims[2]), heads) : headSize,
     hasCache: Boolean(pastKey),
   };
 }

@@ -49,8 +49,13 @@ export function queryPositions(list: NodeList, query: string, offset: string | u
   return offset ? list.add('Add', [column, offset]) : column;
 }
 
-function range(list: NodeList, limit: string): string {
+/** 0, 1, ... up to a limit without axes. */
+export function range(list: NodeList, limit: string): string {
   return list.add('Range', [list.int(0), limit, list.int(1)]);
+}
+
+export function toType(list: NodeList, value: string, type: DataType): string {
+  return list.add('Cast', [value], [attributes.int('to', type)]);
 }
 
 /** A term that takes scores out where its value is true. */
@@ -74,6 +79,12 @@ export function addTerm(
 
 /** Terms of a fused node are broadcast to four axes; their sizes are known when the model runs. */
 const fourUnknown: readonly Dim[] = ['batch', 'heads', 'queries', 'keys'];
+
+/** `total / parts` if that is a whole number of channels. */
+export function share(total: number | undefined, parts: number): number | undefined {
+  const size = total === undefined || parts <= 0 ? 0 : total / parts;
+  return size >= 1 && Number.isInteger(size) ? size : undefined;
+}
 
 export function knownDim(dim: Dim | undefined): number | undefined {
   return typeof dim === 'number' ? dim : undefined;

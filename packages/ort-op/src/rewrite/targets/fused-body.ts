@@ -1,6 +1,8 @@
 import { create } from '@bufbuild/protobuf';
 import { attributes, NodeList } from '../../model/build.js';
+import { fusedDomain, fusedOperator } from '../../model/fused-operator.js';
 import { type FunctionProto, FunctionProtoSchema } from '../../model/onnx_pb.js';
+import { zeroWhereMasked } from '../masked-rows.js';
 
 /**
  * FusedAttention as a function of standard operators: exact attention in float32, whatever the precision
@@ -30,13 +32,10 @@ export function fusedAttentionBody(opset: number): FunctionProto {
     body.sizes('value', 3, 4),
   );
 
-  // A row with every key masked has no probabilities (0 / 0). Its answer is zero.
-  const highest = reduceMax(body, 'bias');
-  const masked = body.add('Equal', [highest, body.float(-Infinity)]);
-  const output = body.add('Where', [masked, body.float(0), mixed], [], 'output');
+  const output = zeroWhereMasked(body, 'bias', mixed, 'output');
   return create(FunctionProtoSchema, {
-    domain: 'ai.mxattn',
-    name: 'FusedAttention',
+    domain: fusedDomain,
+    name: fusedOperator,
     input: ['query', 'key', 'value', 'bias', 'precision'],
     output: [output],
     attribute: ['scale', 'layer'],
@@ -49,10 +48,4 @@ function scaleParameter(body: NodeList): string {
   if (body.opset >= 12) return body.add('Constant', [], [attributes.floatParameter('value_float', 'scale')]);
   // A Constant that takes a parameter came with opset 12. Selu of 1 is its gamma.
   return body.add('Selu', [body.float(1)], [attributes.floatParameter('gamma', 'scale')]);
-}
-
-/** The highest element along the last axis, which stays with size 1. */
-function reduceMax(body: NodeList, value: string): string {
-  if (body.opset >= 18) return body.add('ReduceMax', [value, body.ints(-1)]);
-  return body.add('ReduceMax', [value], [attributes.ints('axes', [-1])]);
 }

@@ -1,5 +1,6 @@
 import { create } from '@bufbuild/protobuf';
 import { attributes } from '../../model/build.js';
+import { fusedDomain, fusedOperator, noBias, precisionInput } from '../../model/fused-operator.js';
 import { DataType, type ModelProto, opsets } from '../../model/index.js';
 import { copy } from '../../model/messages.js';
 import { ValueInfoProtoSchema } from '../../model/onnx_pb.js';
@@ -8,15 +9,6 @@ import { biasObstacle, biasValue } from '../bias.js';
 import { operandValue } from '../operand.js';
 import { fusedAttentionBody } from './fused-body.js';
 import type { Target } from './target.js';
-
-/** Operator domain of FusedAttention. */
-export const fusedDomain = 'ai.mxattn';
-/** Operator type that replaces attention. */
-export const fusedOperator = 'FusedAttention';
-/** Graph input with one int32 per layer, the precision to compute it in; zeros if it is not fed. */
-export const precisionInput = 'mxattn.precision';
-/** Bias of the attentions that have none. */
-const noBias = 'mxattn.no_bias';
 
 /**
  * A converted model whose precision must be fed: for a session that always feeds it. ONNX Runtime warns of inputs that
@@ -52,7 +44,9 @@ export const fused: Target = {
     });
   },
 
-  additions(model, layers) {
+  additions(model, replaced) {
+    const layers = replaced.length;
+    const anyWithoutBias = replaced.some((attention) => attention.bias.length === 0);
     return {
       inputs: [
         create(ValueInfoProtoSchema, {
@@ -70,7 +64,8 @@ export const fused: Target = {
       ],
       initializers: [
         tensorProto(DataType.INT32, [layers], Array<number>(layers).fill(0), precisionInput),
-        tensorProto(DataType.FLOAT, [1], [0], noBias),
+        // A runtime warns of initializers that nothing uses.
+        ...(anyWithoutBias ? [tensorProto(DataType.FLOAT, [1], [0], noBias)] : []),
       ],
       functions: [fusedAttentionBody(opsets(model).get('') ?? 1)],
       opsets: [{ domain: fusedDomain, version: 1 }],

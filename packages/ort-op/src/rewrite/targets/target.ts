@@ -9,8 +9,8 @@ export interface Target {
   obstacle(attention: FoundAttention): string | undefined;
   /** Appends the nodes that compute `attention`, the `layer`th of those replaced, into `output`. */
   emit(list: NodeList, attention: FoundAttention, layer: number, output: string): void;
-  /** What the model needs besides, when `layers` attentions were replaced. */
-  additions(model: ModelProto, layers: number): Additions;
+  /** What the model needs besides, when these attentions were replaced. */
+  additions(model: ModelProto, replaced: readonly FoundAttention[]): Additions;
 }
 
 /** What a target adds to a model. */
@@ -21,4 +21,9 @@ export interface Additions {
   readonly opsets: readonly { domain: string; version: number }[];
   /** The lowest IR version that has all of this. */
   readonly irVersion: number;
+}
+
+/** For targets whose nodes need nothing else. */
+export function nothingAdded(): Additions {
+  return { inputs: [], initializers: [], functions: [], opsets: [], irVersion: 0 };
 }

@@ -1,0 +1,27 @@
+import { noBias } from '../../model/fused-operator.js';
+import { floatAttribute, type GraphIndex, type NodeProto } from '../../model/index.js';
+import type { Reading } from '../reading.js';
+import { addTerm, inHeads, knownDim, wholeNode } from './parts.js';
+
+/** FusedAttention itself, in a model that is converted already. */
+export function readFusedAttention(graph: GraphIndex, node: NodeProto): Reading {
+  const [query = '', key = '', value = '', bias = ''] = node.input;
+  const [queryFact, valueFact, biasFact] = [query, value, bias].map((each) => graph.fact(each));
+  return {
+    ...wholeNode(node),
+    prelude: [],
+    outputLayout: 'heads',
+    query: inHeads(query),
+    key: inHeads(key),
+    value: inHeads(value),
+    sources: [query, key, value],
+    type: queryFact?.type,
+    bias: bias === noBias ? [] : [addTerm(bias, biasFact?.type, biasFact?.dims)],
+    scale: floatAttribute(node, 'scale', 1),
+    softcap: 0,
+    heads: knownDim(queryFact?.dims?.[1]),
+    kvHeads: knownDim(valueFact?.dims?.[1]),
+    headSize: knownDim(queryFact?.dims?.[3]),
+    valueHeadSize: knownDim(valueFact?.dims?.[3]),
+  };
+}

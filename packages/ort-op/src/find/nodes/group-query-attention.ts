@@ -1,0 +1,158 @@
+import { attributes, type NodeList } from '../../model/build.js';
+import {
+  DataType,
+  floatAttribute,
+  type GraphIndex,
+  intAttribute,
+  type NodeProto,
+} from '../../model/index.js';
+import type { Reading, Reason } from '../reading.js';
+import { microsoftScale } from './microsoft-mask.js';
+import {
+  inHeads,
+  knownDim,
+  maskTerm,
+  preludeOf,
+  range,
+  share,
+  splitHeads,
+  toType,
+  wholeNode,
+} from './parts.js';
+
+/**
+ * com.microsoft GroupQueryAttention: causal attention whose cache holds, for each entry of the batch, as many
+ * tokens as `seqlens_k` says. The cache may be longer than that; what is behind those tokens is never read.
+ */
+export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Reading | Reason {
+  const [query = '', key, value, pastKey, pastValue, lengths, total, cos, sin, ...others] = node.input;
+  const [, presentKey, presentValue, scores] = node.output;
+  const obstacle = unsupportedFeature(node, others, scores);
+  if (obstacle) return { reason: obstacle };
+  const [heads, kvHeads] = [intAttribute(node, 'num_heads', 0), intAttribute(node, 'kv_num_heads', 0)];
+  const { dims, type } = graph.fact(query);
+  const packed = !key;
+  const headSize = share(knownDim(dims?.at(-1)), packed ? heads + 2 * kvHeads : heads);
+  if (headSize === undefined || heads <= 0 || kvHeads <= 0) return { reason: 'its head size is unknown' };
+  if (!lengths || !total) return { reason: 'it lacks an input' };
+
+  const list = preludeOf(graph, node);
+  const packedPart = (start: number, count: number) =>
+    splitHeads(list, list.slice(query, 2, start * headSize, (start + count) * headSize), count);
+  const [queries, newKeys, newValues] = packed
+    ? [packedPart(0, heads), packedPart(heads, kvHeads), packedPart(heads + kvHeads, kvHeads)]
+    : [
+        splitHeads(list, query, heads),
+        splitHeads(list, key, kvHeads),
+        splitHeads(list, value ?? '', kvHeads),
+      ];
+
+  const length = list.sizes(queries, 2, 3);
+  // [batch, 1]: tokens in the cache before this run.
+  const counts = list.unsqueeze(toType(list, lengths, DataType.INT64), 1);
+  const counted = list.add('Sub', [list.add('Add', [counts, list.int(1)]), length]);
+  const cached = list.add('Max', [counted, list.int(0)]);
+  // [batch, query length]: positions of the queries.
+  const positions = list.add('Add', [cached, list.unsqueeze(range(list, list.pick(length, 0, 0)), 0)]);
+
+  const rotation = intAttribute(node, 'do_rotary', 0) === 1 && cos && sin ? { cos, sin } : undefined;
+  const rotated = (each: string) =>
+    rotation ? rotate(graph, list, each, positions, rotation.cos, rotation.sin, headSize) : each;
+  const cacheLength = pastKey ? list.sizes(pastKey, 2, 3) : list.ints(0);
+  const wholeLength = list.add('Max', [
+    cacheLength,
+    list.add('Reshape', [toType(list, total, DataType.INT64), list.ints(1)]),
+  ]);
+  // [1, key length].
+  const places = list.unsqueeze(range(list, list.pick(wholeLength, 0, 0)), 0);
+  const cache = { cached, cacheLength, length, places };
+  const keys = present(list, pastKey, rotated(newKeys), cache, presentKey);
+  const values = present(list, pastValue, newValues, cache, presentValue);
+
+  const at = list.unsqueeze(list.unsqueeze(positions, 1), 3);
+  const masks = [list.add('Greater', [places, at])];
+  const window = intAttribute(node, 'local_window_size', -1);
+  if (window >= 0) masks.push(list.add('Less', [places, list.add('Sub', [at, list.int(window - 1)])]));
+  return {
+    ...wholeNode(node),
+    prelude: list.nodes,
+    outputLayout: 'merged',
+    query: inHeads(rotated(queries)),
+    key: inHeads(keys),
+    value: inHeads(values),
+    sources: [query, key || query, value || query],
+    type,
+    bias: masks.map((mask) => maskTerm(mask, ['batch', 1, 'queries', 'keys'])),
+    scale: microsoftScale(node, headSize),
+    softcap: floatAttribute(node, 'softcap', 0),
+    heads,
+    kvHeads,
+    headSize,
+    valueHeadSize: headSize,
+    hasCache: Boolean(pastKey),
+  };
+}
+
+function unsupportedFeature(
+  node: NodeProto,
+  [positions, bias, sink, ...quantization]: readonly string[],
+  scores: string | undefined,
+): string | undefined {
+  if (scores) return 'its scores are an output';
+  if (positions) return 'it is given positions, not supported yet';
+  if (bias) return 'it has a bias and a cache of its own, not supported yet';
+  if (sink || intAttribute(node, 'smooth_softmax', 0) === 1)
+    return 'it has attention sinks, not supported yet';
+  if (quantization.some(Boolean)) return 'its cache is quantized or its query and key are normalized inside';
+  if (intAttribute(node, 'causal', 1) === 0) return 'it is not causal, not supported yet';
+  if (intAttribute(node, 'sliding_window_cache', 0) === 1)
+    return 'its cache is a sliding window, not supported yet';
+  if (intAttribute(node, 'rotary_interleaved', 0) === 1) return 'it rotates interleaved, not supported yet';
+  return undefined;
+}
+
+/** Rotary embedding of [batch, heads, length, size] by the rows that `positions` pick from the tables. */
+function rotate(
+  graph: GraphIndex,
+  list: NodeList,
+  value: string,
+  positions: string,
+  cos: string,
+  sin: string,
+  headSize: number,
+): string {
+  const half = knownDim(graph.fact(cos).dims?.at(-1)) ?? headSize / 2;
+  const angle = (table: string) =>
+    list.unsqueeze(list.add('Gather', [table, positions], [attributes.int('axis', 0)]), 1);
+  const [c, s] = [angle(cos), angle(sin)];
+  const [a, b] = [list.slice(value, 3, 0, half), list.slice(value, 3, half, 2 * half)];
+  const product = (x: string, y: string) => list.add('Mul', [x, y]);
+  const parts = [
+    list.add('Sub', [product(a, c), product(b, s)]),
+    list.add('Add', [product(b, c), product(a, s)]),
+    ...(2 * half < headSize ? [list.slice(value, 3, 2 * half, headSize)] : []),
+  ];
+  return list.add('Concat', parts, [attributes.int('axis', 3)]);
+}
+
+/** The cache with the new tokens put behind those that each entry of the batch has already. */
+function present(
+  list: NodeList,
+  past: string | undefined,
+  added: string,
+  { cached, cacheLength, length, places }: Record<'cached' | 'cacheLength' | 'length' | 'places', string>,
+  output: string | undefined,
+): string {
+  const all = past ? list.add('Concat', [past, added], [attributes.int('axis', 2)]) : added;
+  const behind = list.add('Add', [cacheLength, list.add('Sub', [places, cached])]);
+  const last = list.add('Sub', [list.add('Add', [cacheLength, length]), list.int(1)]);
+  const source = list.add('Where', [
+    list.add('Less', [places, cached]),
+    places,
+    list.add('Min', [behind, last]),
+  ]);
+  const perHead = list.unsqueeze(list.unsqueeze(source, 1), 3);
+  const shape = list.concat(list.sizes(all, 0, 2), list.ints(1, 1));
+  const indices = list.add('Expand', [perHead, shape]);
+  return list.add('GatherND', [all, indices], [attributes.int('batch_dims', 2)], output || undefined);
+}

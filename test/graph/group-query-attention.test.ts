@@ -1,0 +1,132 @@
+import { convertModel, readModel } from '@mxattn/ort-op';
+import { Tensor } from 'onnxruntime-node';
+import { describe, expect, it } from 'vitest';
+import { noise } from './noise.js';
+import { type ModelText, onnx } from './onnx-text.js';
+import { relativeError, runStock } from './stock.js';
+
+const [heads, kvHeads, size] = [4, 2, 16];
+
+interface Run {
+  /** Tokens of this run. */
+  readonly length: number;
+  /** Tokens of each entry of the batch, with those of this run. */
+  readonly totals: number[];
+  /** Places in the cache; as many as the tokens of earlier runs if not given. */
+  readonly cache?: number;
+  /** Attributes besides the number of heads. */
+  readonly more?: string;
+  readonly packed?: boolean;
+  readonly rotary?: boolean;
+}
+
+/** A node, and the feeds of a run of it. */
+function groupQuery({ length, totals, cache, more = '', packed = false, rotary = false }: Run) {
+  const batch = totals.length;
+  const total = Math.max(...totals);
+  const places = cache ?? total - length;
+  const widths = packed ? { q: heads + 2 * kvHeads } : { q: heads, k: kvHeads, v: kvHeads };
+  const inputs = Object.fromEntries(
+    Object.entries(widths).map(([name, count]) => [name, `f32[B,S,${count * size}]`]),
+  );
+  const operands = packed ? 'q, , ' : 'q, k, v';
+  const text: ModelText = {
+    nodes: `y nk nv = com.microsoft.GroupQueryAttention<num_heads=${heads}, kv_num_heads=${kvHeads}${more}>(${operands}, pk, pv, lengths, total${rotary ? ', cos, sin' : ''})`,
+    inputs: {
+      ...inputs,
+      pk: `f32[B,${kvHeads},P,${size}]`,
+      pv: `f32[B,${kvHeads},P,${size}]`,
+      lengths: 'i32[B]',
+      total: 'i32[]',
+      ...(rotary ? { cos: `f32[64,${size / 2}]`, sin: `f32[64,${size / 2}]` } : {}),
+    },
+    outputs: {
+      y: `f32[B,S,${heads * size}]`,
+      nk: `f32[B,${kvHeads},?,${size}]`,
+      nv: `f32[B,${kvHeads},?,${size}]`,
+    },
+  };
+  const random = (seed: number, ...dims: number[]) =>
+    new Tensor(
+      'float32',
+      noise(
+        dims.reduce((a, b) => a * b, 1),
+        seed,
+      ),
+      dims,
+    );
+  const angles = (wave: (angle: number) => number) =>
+    new Tensor(
+      'float32',
+      Float32Array.from({ length: 64 * (size / 2) }, (_, at) =>
+        wave(Math.floor(at / (size / 2)) / 10 ** (at % (size / 2))),
+      ),
+      [64, size / 2],
+    );
+  const feeds = {
+    ...Object.fromEntries(
+      Object.entries(widths).map(([name, count], index) => [
+        name,
+        random(index, batch, length, count * size),
+      ]),
+    ),
+    pk: random(5, batch, kvHeads, places, size),
+    pv: random(6, batch, kvHeads, places, size),
+    lengths: new Tensor(
+      'int32',
+      Int32Array.from(totals, (each) => each - 1),
+      [batch],
+    ),
+    total: new Tensor('int32', Int32Array.of(total), []),
+    ...(rotary ? { cos: angles(Math.cos), sin: angles(Math.sin) } : {}),
+  };
+  return { text, feeds };
+}
+
+/** The rows of a cache that hold tokens. */
+function filled(cache: Tensor, totals: readonly number[]): Float32Array {
+  const places = cache.dims[2]!;
+  const rows = cache.data as Float32Array;
+  return Float32Array.from(
+    totals.flatMap((total, entry) =>
+      Array.from({ length: kvHeads }, (_, head) => {
+        const start = (entry * kvHeads + head) * places * size;
+        return [...rows.subarray(start, start + total * size)];
+      }).flat(),
+    ),
+  );
+}
+
+async function expectReplaced(run: Run): Promise<void> {
+  const { text, feeds } = groupQuery(run);
+  const { model, report } = convertModel(onnx(text), { crossAttention: true });
+  expect(report.left).toEqual([]);
+  expect(report.replaced[0]).toMatchObject({ heads, kvHeads, headSize: size, hasCache: true });
+  const [expected, actual] = [await runStock(readModel(onnx(text)), feeds), await runStock(model, feeds)];
+  expect(relativeError(actual.y as Tensor, expected.y as Tensor)).toBeLessThan(1e-5);
+  for (const name of ['nk', 'nv']) {
+    const [before, after] = [expected[name] as Tensor, actual[name] as Tensor];
+    expect(after.dims).toEqual(before.dims);
+    const rows = [after, before].map((each) => filled(each, run.totals));
+    const [a, b] = rows.map((each) => new Tensor('float32', each, [each.length]));
+    expect(relativeError(a!, b!)).toBeLessThan(1e-5);
+  }
+}
+
+describe('com.microsoft GroupQueryAttention', () => {
+  it('of a prompt', () => expectReplaced({ length: 5, totals: [5, 5] }));
+  it('of a prompt with rotation', () =>
+    expectReplaced({ length: 5, totals: [5, 5], rotary: true, more: ', do_rotary=1' }));
+  it('of one token behind a cache', () => expectReplaced({ length: 1, totals: [7, 7] }));
+  it('of one token with rotation', () =>
+    expectReplaced({ length: 1, totals: [7, 7], rotary: true, more: ', do_rotary=1' }));
+  it('of some tokens behind a cache', () =>
+    expectReplaced({ length: 3, totals: [9], rotary: true, more: ', do_rotary=1' }));
+  it('with entries of different length', () => expectReplaced({ length: 1, totals: [7, 4] }));
+  it('with a cache longer than its tokens', () => expectReplaced({ length: 1, totals: [7, 4], cache: 12 }));
+  it('with one packed projection', () => expectReplaced({ length: 5, totals: [5, 5], packed: true }));
+  it('with a window', () => expectReplaced({ length: 6, totals: [6], more: ', local_window_size=3' }));
+  it('with a window behind a cache', () =>
+    expectReplaced({ length: 1, totals: [9, 9], more: ', local_window_size=3' }));
+  it('with a scale of its own', () => expectReplaced({ length: 5, totals: [5], more: ', scale=0.2' }));
+});

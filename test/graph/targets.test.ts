@@ -1,0 +1,86 @@
+import { convertModel, type TargetName } from '@mxattn/ort-op';
+import { Tensor } from 'onnxruntime-node';
+import { describe, expect, it } from 'vitest';
+import { type ModelText, onnx } from './onnx-text.js';
+import { expectReplaced, feedsOf, reasonsOf } from './replacement.js';
+import { operatorCounts, runStock } from './stock.js';
+
+const operators: Readonly<Record<TargetName, string>> = {
+  fused: 'FusedAttention',
+  contrib: 'MultiHeadAttention',
+  attention: 'Attention',
+};
+const targets = Object.keys(operators) as TargetName[];
+
+const repeat = (name: string, size: number) => `
+  ${name}5 = Unsqueeze(${name}, [2])
+  ${name}e = Expand(${name}5, [1, 1, 2, 1, 1])
+  ${name}r = Reshape(${name}e, [0, 4, 7, ${size}])`;
+
+/** Attention of 4 query heads and 2 KV heads with lines between the scaled scores `x` and the softmax of `a`. */
+function grouped(lines: string, inputs: Record<string, string> = {}): ModelText {
+  return {
+    nodes: `
+      ${repeat('k', 8)} ${repeat('v', 6)}
+      kt = Transpose<perm=[0,1,3,2]>(kr)
+      s = MatMul(q, kt)
+      x = Mul(s, 0.4)
+      ${lines}
+      p = Softmax<axis=-1>(a)
+      y = MatMul(p, vr)`,
+    inputs: { q: 'f32[B,4,S,8]', k: 'f32[B,2,7,8]', v: 'f32[B,2,7,6]', ...inputs },
+    outputs: { y: 'f32[B,4,S,6]' },
+    opset: 23,
+  };
+}
+
+describe.each(targets)('the target %s', (target) => {
+  const cases: Readonly<Record<string, ModelText>> = {
+    'no mask': grouped('a = Identity(x)'),
+    'a mask of queries and keys': grouped('a = Add(x, m)', { m: 'f32[S,T]' }),
+    'a mask of keys': grouped('a = Add(x, m)', { m: 'f32[B,1,1,T]' }),
+    'a bias per head': grouped('a = Add(x, m)', { m: 'f32[4,S,T]' }),
+    'a boolean mask': grouped('a = Where(m, x, -3.4028235e38)', { m: 'bool[B,1,S,T]' }),
+    'a mask and a bias': grouped('b = Add(x, m)\na = Where(n, -inf, b)', { m: 'f32[4,1,T]', n: 'bool[S,T]' }),
+  };
+  for (const [name, text] of Object.entries(cases)) {
+    it(`computes attention with ${name}`, async () => {
+      const { model, report } = await expectReplaced(text, { target });
+      expect(operatorCounts(model)).toMatchObject({ [operators[target]]: 1 });
+      expect(operatorCounts(model).Softmax).toBeUndefined();
+      expect(report.replaced[0]).toMatchObject({ heads: 4, kvHeads: 2 });
+    });
+  }
+
+  it('gives zeros in rows with every key masked', async () => {
+    const text = grouped('a = Add(x, m)', { m: 'f32[S,T]' });
+    const mask = Float32Array.from({ length: 5 * 7 }, (_, at) => (at < 7 ? -Infinity : 0));
+    const { model } = convertModel(onnx(text), { target, crossAttention: true });
+    const { y } = await runStock(model, { ...feedsOf(text.inputs), m: new Tensor('float32', mask, [5, 7]) });
+    const rows = y!.data as Float32Array;
+    expect([...rows.subarray(0, 6)]).toEqual([0, 0, 0, 0, 0, 0]);
+    expect(rows.every(Number.isFinite)).toBe(true);
+    expect(rows[6]).not.toBe(0);
+  });
+});
+
+describe('the target attention', () => {
+  const target = 'attention';
+
+  it('takes the softcap along', async () => {
+    const { report } = await expectReplaced(grouped('b = Div(x, 2.0)\nt = Tanh(b)\na = Mul(t, 2.0)'), {
+      target,
+    });
+    expect(report.replaced[0]).toMatchObject({ softcap: 2 });
+  });
+
+  it('needs operator set 23', () => {
+    const text = { ...grouped('a = Identity(x)'), opset: 22 };
+    expect(reasonsOf(text, target)).toEqual(['Attention needs operator set 23, the model imports 22']);
+  });
+
+  it('leaves Attention nodes alone', () => {
+    const text = { ...grouped(''), nodes: 'y = Attention(q, k, v)' };
+    expect(reasonsOf(text, target)).toEqual(['it is an Attention node already']);
+  });
+});
