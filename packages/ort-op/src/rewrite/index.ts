@@ -1,3 +1,4 @@
 export { fusedDomain, fusedOperator, precisionInput } from '../model/fused-operator.js';
 export { type ConversionReport, type ConvertOptions, convertModel, type TargetName } from './convert.js';
+export { type FusedValues, fusedValues, withOutputs } from './fused-values.js';
 export { withoutPrecisionDefault } from './targets/fused.js';

@@ -3,7 +3,7 @@ import type { InferenceSession } from 'onnxruntime-common';
 import { type ModelSource, modelInputs, modelOutputs, writeModel } from '../model/index.js';
 import { addon } from '../native/addon.js';
 import { nativeRecipes } from '../native/backend.js';
-import { chooseIsa } from '../native/isa.js';
+import { addonStatus, chooseIsa } from '../native/isa.js';
 import { convertModel, withoutPrecisionDefault } from '../rewrite/index.js';
 import { FusedSession } from './fused-session.js';
 import { type MxattnSessionOptions, nativeOptions, stockOptions, unsupportedOption } from './options.js';
@@ -50,7 +50,7 @@ export async function createSession(
   };
   if (backend === 'stock') return stock({ replaced: [], left: [] });
 
-  const obstacle = unsupportedOption(options) ?? addonObstacle();
+  const obstacle = unsupportedOption(options) ?? addonStatus().error;
   if (obstacle) {
     if (backend === 'native') throw new MxattnError(`backend native: ${obstacle}`);
     announce(obstacle);
@@ -83,16 +83,6 @@ function checkPrecisions(plan: Schedule): void {
       const names = nativeRecipes.map((recipe) => recipe.name).join(', ');
       throw new MxattnError(`the CPU kernel does not have precision ${name}; it has ${names}`);
     }
-  }
-}
-
-function addonObstacle(): string | undefined {
-  try {
-    addon();
-    return undefined;
-  } catch (error) {
-    if (error instanceof MxattnError) return error.message;
-    throw error;
   }
 }
 
