@@ -172,6 +172,20 @@ describe('the rollback of the frozen reference', () => {
     expect(weights[100]).toBeCloseTo(elementFormats.e4m3.max / (elementFormats.e4m3.max + 127), 3);
   });
 
+  test('block scales saturate only where bfloat16 ends', () => {
+    expect(weightsOf(fused(E2M3, null), late(120)).weights[100]).toBeCloseTo(1, 12);
+    const { weights, saturations } = weightsOf(fused(E2M3, null), late(200));
+    expect(weights[100]).toBeCloseTo(1, 12);
+    // Besides the weights that the floor rule clips in their blocks at any height.
+    expect(saturations).toBe(weightsOf(fused(E2M3, null), late(120)).saturations + 1);
+  });
+
+  test('NaN raises the reference too, and makes its row NaN', () => {
+    const { weights, rollbacks } = weightsOf(fused(E4M3), late(NaN));
+    expect(rollbacks).toBe(1);
+    expect(weights.every(Number.isNaN)).toBe(true);
+  });
+
   test('a first tile without a key leaves the reference to the next one', () => {
     const scores = new Float64Array(192).fill(50);
     scores.fill(-Infinity, 0, 64);

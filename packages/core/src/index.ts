@@ -10,9 +10,9 @@ export { referenceAttention } from './attention/reference.js';
 export * from './attention/spec.js';
 export { type AttentionTensors, checkTensors, type ScoreTensor } from './attention/tensors.js';
 export {
-  calibrateEfq,
+  type CalibrationOptions,
+  calibrate,
   type EfqCalibration,
-  type EfqCalibrationOptions,
   efqPipeline,
 } from './calibration/efq.js';
 export { type ScoreSample, scoreSamples } from './calibration/sample.js';

@@ -1,5 +1,5 @@
 import { writeFileSync } from 'node:fs';
-import { attentionSpec, calibrateEfq, MxattnError, type ScoreSample, scoreSamples } from '@mxattn/core';
+import { attentionSpec, calibrate, MxattnError, type ScoreSample, scoreSamples } from '@mxattn/core';
 import {
   convertModel,
   createSession,
@@ -52,7 +52,7 @@ export function calibrateCommand(): Command {
     )
     .action(async (model: string | undefined, options: CalibrateOptions) => {
       const samples = model === undefined ? synthetic(options) : await captured(model, options);
-      const calibration = calibrateEfq(samples, { table: options.table ?? false });
+      const calibration = calibrate(samples, { table: options.table ?? false });
       if (options.out !== undefined) {
         try {
           writeFileSync(options.out, `${JSON.stringify(calibration, null, 2)}\n`);
