@@ -23,6 +23,7 @@ MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
 MXATTN_INLINE bool anyLane(Ints mask) { return _mm256_movemask_ps(reinterpret_cast<__m256>(mask)) != 0; }
 
 #include "cpu/block_scaled.h"
+#include "cpu/half.h"
 #include "cpu/kernel.h"
 
 }  // namespace mxattn::cpu::avx2

@@ -25,6 +25,7 @@ MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
 MXATTN_INLINE bool anyLane(Ints mask) { return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask)) != 0; }
 
 #include "cpu/block_scaled.h"
+#include "cpu/half.h"
 #include "cpu/kernel.h"
 
 }  // namespace mxattn::cpu::avx512_vnni

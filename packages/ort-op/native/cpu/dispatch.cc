@@ -4,17 +4,17 @@
 
 namespace mxattn::cpu {
 
+#define MXATTN_DECLARE_BUILD(name)                        \
+  namespace name {                                        \
+  void run(const Problem&, const Parallel&, Scratch&);    \
+  void fromHalf(const uint16_t*, float*, size_t);         \
+  void toHalf(const float*, uint16_t*, size_t);           \
+  }
 #if defined(__x86_64__)
-namespace avx512_vnni {
-void run(const Problem&, const Parallel&, Scratch&);
-}
-namespace avx2 {
-void run(const Problem&, const Parallel&, Scratch&);
-}
+MXATTN_DECLARE_BUILD(avx512_vnni)
+MXATTN_DECLARE_BUILD(avx2)
 #endif
-namespace portable {
-void run(const Problem&, const Parallel&, Scratch&);
-}
+MXATTN_DECLARE_BUILD(portable)
 
 std::vector<Build> supportedBuilds() {
   static const Build builds[] = {
@@ -25,10 +25,11 @@ std::vector<Build> supportedBuilds() {
                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                 __builtin_cpu_supports("avx512vnni");
        },
-       avx512_vnni::run},
-      {"avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, avx2::run},
+       avx512_vnni::run, avx512_vnni::fromHalf, avx512_vnni::toHalf},
+      {"avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, avx2::run,
+       avx2::fromHalf, avx2::toHalf},
 #endif
-      {"portable", [] { return true; }, portable::run},
+      {"portable", [] { return true; }, portable::run, portable::fromHalf, portable::toHalf},
   };
   std::vector<Build> supported;
   for (const Build& build : builds) {

@@ -30,6 +30,7 @@ MXATTN_INLINE bool anyLane(Ints mask) {
 }
 
 #include "cpu/block_scaled.h"
+#include "cpu/half.h"
 #include "cpu/kernel.h"
 
 }  // namespace mxattn::cpu::portable
