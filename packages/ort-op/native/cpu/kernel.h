@@ -197,7 +197,7 @@ void attendRows(const Engine& engine, const Problem& problem, const Rows& rows, 
         maskScores(problem, rows, row, key, state.scores + row * kTileKeys);
       }
     }
-    engine.softmax(unit, rows.count, state);
+    engine.softmax(unit, rows, key, state);
     engine.accumulate(unit, rows, key, state);
   }
   int64_t group = problem.heads / problem.kvHeads;

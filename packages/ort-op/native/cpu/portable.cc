@@ -29,6 +29,12 @@ MXATTN_INLINE bool anyLane(Ints mask) {
   return any != 0;
 }
 
+// The low bytes of 64 integers in 0..255, in order.
+template <int Count>
+MXATTN_INLINE void storeBytes(uint8_t* to, const Ints (&v)[Count]) {
+  for (int i = 0; i < Count; i++) store(to + i * kLanes, __builtin_convertvector(v[i], Bytes));
+}
+
 #include "cpu/block_scaled.h"
 #include "cpu/half.h"
 #include "cpu/kernel.h"
