@@ -1,1 +1,3 @@
-export {};
+export { type Generated, generate } from './generate.js';
+export { openModels } from './models.js';
+export { heldOutTokens, type Perplexity, perplexity } from './perplexity.js';

@@ -17,6 +17,8 @@ export {
   type ValueSignature,
   writeModel,
 } from './model/index.js';
+export { nativeBackend } from './native/backend.js';
+export { isaLevels } from './native/isa.js';
 export {
   type ConversionReport,
   type ConvertOptions,
@@ -26,3 +28,9 @@ export {
   precisionInput,
   type TargetName,
 } from './rewrite/index.js';
+export { createSession } from './session/create.js';
+export type { MxattnSessionOptions, SessionBackend } from './session/options.js';
+export type { SessionReport } from './session/report.js';
+export type { Fetches, MxattnRunOptions } from './session/run-options.js';
+export { findRuntime, type Runtime } from './session/runtime.js';
+export type { MxattnSession } from './session/types.js';

@@ -1,1 +1,1 @@
-export {};
+export { type ModelReport, type PatchOptions, patch, patchReport, unpatch } from './patch/patch.js';

@@ -62,7 +62,15 @@ export function attentionSpec(init: AttentionSpecInit): AttentionSpec {
     softcap: 0,
     ...init,
   };
-  const sizes = ['batch', 'heads', 'kvHeads', 'queryLength', 'keyLength', 'headSize', 'valueHeadSize'] as const;
+  const sizes = [
+    'batch',
+    'heads',
+    'kvHeads',
+    'queryLength',
+    'keyLength',
+    'headSize',
+    'valueHeadSize',
+  ] as const;
   for (const field of sizes) {
     // Sequences may be empty (a cache before its first token); sizes of the model may not.
     const least = field.endsWith('Length') || field === 'batch' ? 0 : 1;
@@ -75,7 +83,9 @@ export function attentionSpec(init: AttentionSpecInit): AttentionSpec {
   }
   if (!Number.isFinite(spec.scale)) throw new MxattnError(`attention spec: scale is ${spec.scale}`);
   if (!(spec.softcap >= 0 && spec.softcap < Infinity)) {
-    throw new MxattnError(`attention spec: softcap is ${spec.softcap}, expected 0 (none) or a positive number`);
+    throw new MxattnError(
+      `attention spec: softcap is ${spec.softcap}, expected 0 (none) or a positive number`,
+    );
   }
   if (spec.window && !(spec.window.left >= 0 && spec.window.right >= 0)) {
     throw new MxattnError(

@@ -1,2 +1,4 @@
 export { fusedDomain, fusedOperator, precisionInput } from '../model/fused-operator.js';
 export { type ConversionReport, type ConvertOptions, convertModel, type TargetName } from './convert.js';
+export { convertedAttentions } from './converted.js';
+export { withoutPrecisionDefault } from './targets/fused.js';

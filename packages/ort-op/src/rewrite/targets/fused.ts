@@ -1,7 +1,8 @@
 import { create } from '@bufbuild/protobuf';
 import { attributes } from '../../model/build.js';
 import { fusedDomain, fusedOperator, noBias, precisionInput } from '../../model/fused-operator.js';
-import { DataType, opsets } from '../../model/index.js';
+import { DataType, type ModelProto, opsets } from '../../model/index.js';
+import { copy } from '../../model/messages.js';
 import { ValueInfoProtoSchema } from '../../model/onnx_pb.js';
 import { tensorProto } from '../../model/tensors.js';
 import { biasObstacle, biasValue } from '../bias.js';
@@ -62,3 +63,13 @@ export const fused: Target = {
     };
   },
 };
+
+/**
+ * A converted model whose precision must be fed: for a session that always feeds it. ONNX Runtime warns of inputs that
+ * have a default.
+ */
+export function withoutPrecisionDefault(model: ModelProto): ModelProto {
+  const graph = model.graph!;
+  const initializer = graph.initializer.filter((tensor) => tensor.name !== precisionInput);
+  return copy(model, { graph: copy(graph, { initializer }) });
+}

@@ -1,0 +1,141 @@
+import * as Plot from '@observablehq/plot';
+import { parseHTML } from 'linkedom';
+import { paperPrecisions } from './plan.js';
+import type { Table } from './results.js';
+
+const { document } = parseHTML('<!doctype html><html><body></body></html>');
+
+const SERIES = { conventional: '#9aa5b1', fused: '#1f7a8c', published: '#0b3954', 'no rollback': '#d1495b' };
+
+interface Bar {
+  group: string;
+  series: string;
+  percent: number;
+}
+
+function svg(options: Plot.PlotOptions): string {
+  const element = Plot.plot({
+    document: document as unknown as Document,
+    width: 760,
+    height: 320,
+    marginLeft: 48,
+    style: 'font-family: system-ui, sans-serif; background: white;',
+    ...options,
+  });
+  element.setAttribute('xmlns', 'http://www.w3.org/2000/svg');
+  return element.outerHTML;
+}
+
+/** Grouped bars, named below and labelled with their values. */
+function bars(data: Bar[], colors: Record<string, string>, options: Plot.PlotOptions = {}): string {
+  const series = Object.keys(colors);
+  return svg({
+    marginBottom: 60,
+    x: { axis: null, domain: series },
+    fx: { label: null, padding: 0.15, domain: [...new Set(data.map(({ group }) => group))] },
+    color: { domain: series, range: Object.values(colors) },
+    y: { label: 'relative error, %', grid: true },
+    ...options,
+    marks: [
+      Plot.barY(data, { fx: 'group', x: 'series', y: 'percent', fill: 'series' }),
+      Plot.text(data, {
+        fx: 'group',
+        x: 'series',
+        y: 'percent',
+        text: ({ percent }: Bar) => percent.toFixed(1),
+        dy: -6,
+        fontSize: 9,
+      }),
+      Plot.text(data, {
+        fx: 'group',
+        x: 'series',
+        frameAnchor: 'bottom',
+        text: 'series',
+        rotate: -35,
+        dy: 8,
+        textAnchor: 'end',
+        fontSize: 9,
+      }),
+    ],
+  });
+}
+
+/** The plots by file name. */
+export function plots(table: Table): Record<string, string> {
+  const { 'no rollback': noRollback, published, ...pair } = SERIES;
+  const papers = paperPrecisions.flatMap((name): Bar[] => [
+    { group: name, series: 'conventional', percent: table.papers[name].conventional.mean },
+    { group: name, series: 'fused', percent: table.papers[name].fused.mean },
+    { group: name, series: 'published', percent: table.papers[name].published },
+  ]);
+  const stress = Object.entries(table.stress).flatMap(([group, row]): Bar[] => [
+    { group, series: 'conventional', percent: row.mxfp8.conventional.mean },
+    { group, series: 'fused', percent: row.mxfp8.fused.mean },
+    { group, series: 'no rollback', percent: row.mxfp8.withoutRollback.mean },
+  ]);
+  const efqSeries = {
+    'mxfp4 weights': '#9aa5b1',
+    'mxfp4 weights, exact sum': '#cbd2d9',
+    efq: '#f4a259',
+    'efq-lut': '#bc6c25',
+  };
+  const efq = table.efq.flatMap(({ distribution, temperature, errors }) =>
+    Object.keys(efqSeries).map(
+      (series): Bar => ({
+        group: `${distribution}, T = ${temperature}`,
+        series,
+        percent: errors[series]!.mean,
+      }),
+    ),
+  );
+  const keys = table.keys.flatMap(({ keys, errors }) =>
+    paperPrecisions.flatMap((precision) =>
+      (['conventional', 'fused'] as const).map((series) => ({
+        keys,
+        precision,
+        series,
+        percent: errors[precision][series].mean,
+      })),
+    ),
+  );
+  const last = Math.max(...table.keys.map((row) => row.keys));
+  return {
+    'papers.svg': bars(papers, { ...pair, published }),
+    'stress.svg': bars(
+      stress,
+      { ...pair, 'no rollback': noRollback },
+      { y: { type: 'sqrt', label: 'mxfp8: relative error, %', grid: true }, width: 900 },
+    ),
+    'efq.svg': bars(efq, efqSeries, { width: 960, marginBottom: 110, height: 380 }),
+    'keys.svg': svg({
+      marginRight: 130,
+      x: { type: 'log', base: 2, label: 'keys', tickFormat: 'd' },
+      y: { label: 'relative error, %', grid: true, zero: true },
+      color: { domain: Object.keys(pair), range: Object.values(pair) },
+      marks: [
+        Plot.lineY(keys, {
+          x: 'keys',
+          y: 'percent',
+          stroke: 'series',
+          z: (row: { precision: string; series: string }) => row.precision + row.series,
+          marker: 'dot',
+        }),
+        ...Object.keys(pair).map((series, i) =>
+          Plot.text(
+            keys.filter((row) => row.keys === last && row.series === series),
+            {
+              x: 'keys',
+              y: 'percent',
+              text: ({ precision }: { precision: string }) => `${precision} ${series}`,
+              fill: 'series',
+              textAnchor: 'start',
+              dx: 8,
+              // The two lines of a precision lie close together.
+              dy: i === 0 ? 6 : -5,
+            },
+          ),
+        ),
+      ],
+    }),
+  };
+}

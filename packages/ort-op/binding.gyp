@@ -1,0 +1,73 @@
+{
+  'variables': {
+    'cpu_flags': ['-std=gnu++17', '-O3', '-fPIC', '-Wall', '-Wextra', '-Wno-psabi', '-fvisibility=hidden'],
+    'kernels%': ['cpu_portable'],
+    'conditions': [
+      ['target_arch=="x64"', { 'kernels': ['cpu_portable', 'cpu_avx2', 'cpu_avx512_vnni'] }],
+    ],
+  },
+  'target_defaults': {
+    'cflags!': ['-fno-omit-frame-pointer'],
+    'xcode_settings': {
+      'CLANG_CXX_LANGUAGE_STANDARD': 'gnu++17',
+      'GCC_OPTIMIZATION_LEVEL': '3',
+      'MACOSX_DEPLOYMENT_TARGET': '11.0',
+    },
+  },
+  'targets': [
+    {
+      'target_name': 'cpu_portable',
+      'type': 'static_library',
+      'sources': ['native/cpu/portable.cc'],
+      'include_dirs': ['native'],
+      'cflags_cc': ['<@(cpu_flags)'],
+    },
+    {
+      'target_name': 'mxattn',
+      'sources': [
+        'native/addon/addon.cc',
+        'native/addon/attention.cc',
+        'native/addon/session.cc',
+        'native/cpu/dispatch.cc',
+        'native/cpu/scratch.cc',
+        'native/op/fused_attention.cc',
+        'native/ort/api.cc',
+        'native/ort/library.cc',
+      ],
+      'include_dirs': ['native', "<!(node -p \"require('node-addon-api').include_dir\")"],
+      'dependencies': ['<@(kernels)'],
+      'defines': ['NAPI_VERSION=9', 'NAPI_CPP_EXCEPTIONS'],
+      'cflags_cc!': ['-fno-exceptions', '-fno-rtti'],
+      'cflags_cc': ['<@(cpu_flags)', '-fexceptions'],
+      'xcode_settings': { 'GCC_ENABLE_CPP_EXCEPTIONS': 'YES' },
+      'conditions': [['OS=="linux"', { 'libraries': ['-ldl'] }]],
+    },
+  ],
+  'conditions': [
+    ['target_arch=="x64"', {
+      'targets': [
+        {
+          'target_name': 'cpu_avx2',
+          'type': 'static_library',
+          'sources': ['native/cpu/avx2.cc'],
+          'include_dirs': ['native'],
+          'cflags_cc': ['<@(cpu_flags)', '-mavx2', '-mfma'],
+          'xcode_settings': { 'OTHER_CPLUSPLUSFLAGS': ['-mavx2', '-mfma'] },
+        },
+        {
+          'target_name': 'cpu_avx512_vnni',
+          'type': 'static_library',
+          'sources': ['native/cpu/avx512_vnni.cc'],
+          'include_dirs': ['native'],
+          'cflags_cc': [
+            '<@(cpu_flags)', '-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mfma',
+            '-mprefer-vector-width=512',
+          ],
+          'xcode_settings': {
+            'OTHER_CPLUSPLUSFLAGS': ['-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mfma'],
+          },
+        },
+      ],
+    }],
+  ],
+}

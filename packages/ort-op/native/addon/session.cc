@@ -1,0 +1,363 @@
+#include "addon/session.h"
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "op/fused_attention.h"
+#include "ort/library.h"
+
+namespace mxattn::addon {
+namespace {
+
+// Shared by the JavaScript object and the runs in flight, so that release() during a run is safe.
+struct NativeSession {
+  explicit NativeSession(const ort::Library& l, cpu::Build build) : library(l), op(l, build) {}
+  ~NativeSession() {
+    if (session) library.functions.ReleaseSession(session);
+    if (domain) library.functions.ReleaseCustomOpDomain(domain);
+  }
+
+  const ort::Library& library;
+  op::FusedAttention op;
+  ort::CustomOpDomain* domain = nullptr;
+  ort::Session* session = nullptr;
+};
+
+struct Options {
+  std::string isa;
+  int intraOpThreads = 0;
+  int interOpThreads = 0;
+  int optimizationLevel = 99;
+  int executionMode = 0;
+  int logSeverity = -1;
+  bool memPattern = true;
+  bool memArena = true;
+  std::string logId;
+  std::vector<std::pair<std::string, std::string>> config;
+  std::vector<std::pair<std::string, int64_t>> freeDimensions;
+};
+
+Options readOptions(const Napi::Object& from) {
+  Options options;
+  auto number = [&](const char* name, int& to) {
+    if (from.Get(name).IsNumber()) to = from.Get(name).As<Napi::Number>().Int32Value();
+  };
+  auto flag = [&](const char* name, bool& to) {
+    if (from.Get(name).IsBoolean()) to = from.Get(name).As<Napi::Boolean>().Value();
+  };
+  auto text = [&](const char* name, std::string& to) {
+    if (from.Get(name).IsString()) to = from.Get(name).As<Napi::String>().Utf8Value();
+  };
+  auto entries = [&](const char* name, auto&& each) {
+    if (!from.Get(name).IsObject()) return;
+    Napi::Object object = from.Get(name).As<Napi::Object>();
+    Napi::Array names = object.GetPropertyNames();
+    for (uint32_t i = 0; i < names.Length(); i++) {
+      std::string key = names.Get(i).As<Napi::String>().Utf8Value();
+      each(key, object.Get(key));
+    }
+  };
+  text("isa", options.isa);
+  text("logId", options.logId);
+  number("intraOpNumThreads", options.intraOpThreads);
+  number("interOpNumThreads", options.interOpThreads);
+  number("graphOptimizationLevel", options.optimizationLevel);
+  number("executionMode", options.executionMode);
+  number("logSeverityLevel", options.logSeverity);
+  flag("enableMemPattern", options.memPattern);
+  flag("enableCpuMemArena", options.memArena);
+  entries("config", [&](const std::string& key, const Napi::Value& value) {
+    options.config.emplace_back(key, value.ToString().Utf8Value());
+  });
+  entries("freeDimensionOverrides", [&](const std::string& key, const Napi::Value& value) {
+    options.freeDimensions.emplace_back(key, value.ToNumber().Int64Value());
+  });
+  return options;
+}
+
+std::shared_ptr<NativeSession> openSession(const std::string& libraryPath, const Options& options, const void* model,
+                                           size_t size) {
+  const ort::Library& library = ort::openLibrary(libraryPath);
+  const ort::Functions& ort = library.functions;
+  auto native = std::make_shared<NativeSession>(library, cpu::chooseBuild(options.isa));
+  ort::SessionOptions* raw;
+  ort.check(ort.CreateSessionOptions(&raw));
+  std::unique_ptr<ort::SessionOptions, void (*)(ort::SessionOptions*)> session(raw, ort.ReleaseSessionOptions);
+  ort.check(ort.SetIntraOpNumThreads(raw, options.intraOpThreads));
+  ort.check(ort.SetInterOpNumThreads(raw, options.interOpThreads));
+  ort.check(ort.SetSessionGraphOptimizationLevel(raw, options.optimizationLevel));
+  ort.check(ort.SetSessionExecutionMode(raw, options.executionMode));
+  ort.check(options.memPattern ? ort.EnableMemPattern(raw) : ort.DisableMemPattern(raw));
+  ort.check(options.memArena ? ort.EnableCpuMemArena(raw) : ort.DisableCpuMemArena(raw));
+  if (options.logSeverity >= 0) ort.check(ort.SetSessionLogSeverityLevel(raw, options.logSeverity));
+  if (!options.logId.empty()) ort.check(ort.SetSessionLogId(raw, options.logId.c_str()));
+  for (const auto& [key, value] : options.config) {
+    ort.check(ort.AddSessionConfigEntry(raw, key.c_str(), value.c_str()));
+  }
+  for (const auto& [name, size] : options.freeDimensions) {
+    ort.check(ort.AddFreeDimensionOverrideByName(raw, name.c_str(), size));
+  }
+  ort.check(ort.CreateCustomOpDomain(op::kDomain, &native->domain));
+  ort.check(ort.CustomOpDomain_Add(native->domain, &native->op));
+  ort.check(ort.AddCustomOpDomain(raw, native->domain));
+  ort.check(ort.CreateSessionFromArray(library.env, model, size, raw, &native->session));
+  return native;
+}
+
+struct Input {
+  std::string name;
+  ort::ElementType type;
+  std::vector<int64_t> dims;
+  void* data;
+  size_t bytes;
+};
+
+size_t elementSize(ort::ElementType type) {
+  switch (type) {
+    case ort::kUint8:
+    case ort::kInt8:
+    case ort::kBool:
+      return 1;
+    case ort::kUint16:
+    case ort::kInt16:
+    case ort::kFloat16:
+      return 2;
+    case ort::kFloat32:
+    case ort::kInt32:
+    case ort::kUint32:
+      return 4;
+    case ort::kInt64:
+    case ort::kUint64:
+    case ort::kFloat64:
+      return 8;
+    default:
+      throw std::invalid_argument("element type " + std::to_string(type) + " is not supported");
+  }
+}
+
+class RunWorker : public Napi::AsyncWorker {
+ public:
+  RunWorker(Napi::Env env, std::shared_ptr<NativeSession> session, std::vector<Input> inputs,
+            std::vector<std::string> outputs, const Napi::Object& keepAlive)
+      : Napi::AsyncWorker(env),
+        deferred(Napi::Promise::Deferred::New(env)),
+        session_(std::move(session)),
+        inputs_(std::move(inputs)),
+        outputNames_(std::move(outputs)),
+        inputMemory_(Napi::Persistent(keepAlive)) {}
+
+  ~RunWorker() override {
+    for (ort::Value* value : outputs_) {
+      if (value) session_->library.functions.ReleaseValue(value);
+    }
+  }
+
+  void Execute() override {
+    const ort::Functions& ort = session_->library.functions;
+    std::vector<const char*> inputNames, outputNames;
+    std::vector<ort::Value*> values;
+    try {
+      for (Input& input : inputs_) {
+        ort::Value* value;
+        ort.check(ort.CreateTensorWithDataAsOrtValue(session_->library.cpuMemory, input.data, input.bytes,
+                                                     input.dims.data(), input.dims.size(), input.type, &value));
+        inputNames.push_back(input.name.c_str());
+        values.push_back(value);
+      }
+      for (const std::string& name : outputNames_) outputNames.push_back(name.c_str());
+      outputs_.resize(outputNames.size());
+      ort.check(ort.Run(session_->session, nullptr, inputNames.data(), values.data(), values.size(),
+                        outputNames.data(), outputNames.size(), outputs_.data()));
+    } catch (const std::exception& error) {
+      SetError(error.what());
+    }
+    for (ort::Value* value : values) ort.ReleaseValue(value);
+  }
+
+  void OnOK() override {
+    Napi::Env env = Env();
+    Napi::HandleScope scope(env);
+    try {
+      Napi::Array results = Napi::Array::New(env, outputs_.size());
+      for (size_t i = 0; i < outputs_.size(); i++) results.Set(i, takeOutput(env, i));
+      deferred.Resolve(results);
+    } catch (const std::exception& error) {
+      deferred.Reject(Napi::Error::New(env, error.what()).Value());
+    }
+  }
+
+  void OnError(const Napi::Error& error) override { deferred.Reject(error.Value()); }
+
+  Napi::Promise::Deferred deferred;
+
+ private:
+  Napi::Object takeOutput(Napi::Env env, size_t index) {
+    const ort::Functions& ort = session_->library.functions;
+    ort::Value* value = outputs_[index];
+    ort::TensorInfo* info;
+    ort.check(ort.GetTensorTypeAndShape(value, &info));
+    ort::ElementType type;
+    size_t rank, count;
+    ort.check(ort.GetTensorElementType(info, &type));
+    ort.check(ort.GetDimensionsCount(info, &rank));
+    ort.check(ort.GetTensorShapeElementCount(info, &count));
+    std::vector<int64_t> dims(rank);
+    ort.check(ort.GetDimensions(info, dims.data(), rank));
+    ort.ReleaseTensorTypeAndShapeInfo(info);
+    size_t bytes;
+    try {
+      bytes = count * elementSize(type);
+    } catch (const std::exception& error) {
+      throw std::runtime_error("output " + outputNames_[index] + ": " + error.what());
+    }
+    void* data;
+    ort.check(ort.GetTensorMutableData(value, &data));
+
+    Napi::Object result = Napi::Object::New(env);
+    result.Set("type", Napi::Number::New(env, type));
+    Napi::Array jsDims = Napi::Array::New(env, rank);
+    for (size_t i = 0; i < rank; i++) jsDims.Set(i, Napi::Number::New(env, static_cast<double>(dims[i])));
+    result.Set("dims", jsDims);
+    if (bytes == 0) {
+      result.Set("data", Napi::ArrayBuffer::New(env, 0));
+      return result;
+    }
+    // The tensor's memory becomes the ArrayBuffer's; both go when the garbage collector takes the latter. The
+    // collector is told of its size, or it would see only a small object.
+    struct Owner {
+      std::shared_ptr<NativeSession> session;
+      ort::Value* value;
+      int64_t bytes;
+    };
+    auto* owner = new Owner{session_, value, static_cast<int64_t>(bytes)};
+    outputs_[index] = nullptr;
+    Napi::MemoryManagement::AdjustExternalMemory(env, owner->bytes);
+    result.Set("data", Napi::ArrayBuffer::New(
+                           env, data, bytes,
+                           [](Napi::BasicEnv env, void*, Owner* owner) {
+                             Napi::MemoryManagement::AdjustExternalMemory(env, -owner->bytes);
+                             owner->session->library.functions.ReleaseValue(owner->value);
+                             delete owner;
+                           },
+                           owner));
+    return result;
+  }
+
+  std::shared_ptr<NativeSession> session_;
+  std::vector<Input> inputs_;
+  std::vector<std::string> outputNames_;
+  // Keeps the feeds' memory until the run is over.
+  Napi::ObjectReference inputMemory_;
+  std::vector<ort::Value*> outputs_;
+};
+
+class Session : public Napi::ObjectWrap<Session> {
+ public:
+  static Napi::Function define(Napi::Env env) {
+    return DefineClass(env, "NativeSession",
+                       {InstanceMethod<&Session::run>("run"), InstanceMethod<&Session::release>("release")});
+  }
+
+  explicit Session(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Session>(info) {
+    session_ = *info[0].As<Napi::External<std::shared_ptr<NativeSession>>>().Data();
+  }
+
+ private:
+  Napi::Value run(const Napi::CallbackInfo& info) {
+    Napi::Env env = info.Env();
+    if (!session_) throw Napi::Error::New(env, "this session was released");
+    Napi::Array given = info[0].As<Napi::Array>();
+    std::vector<Input> inputs;
+    for (uint32_t i = 0; i < given.Length(); i++) {
+      Napi::Object from = given.Get(i).As<Napi::Object>();
+      Input input;
+      input.name = from.Get("name").As<Napi::String>().Utf8Value();
+      input.type = static_cast<ort::ElementType>(from.Get("type").As<Napi::Number>().Int32Value());
+      Napi::Array dims = from.Get("dims").As<Napi::Array>();
+      for (uint32_t d = 0; d < dims.Length(); d++) {
+        input.dims.push_back(dims.Get(d).As<Napi::Number>().Int64Value());
+      }
+      Napi::Uint8Array data = from.Get("data").As<Napi::Uint8Array>();
+      input.data = data.Data();
+      input.bytes = data.ByteLength();
+      inputs.push_back(std::move(input));
+    }
+    Napi::Array names = info[1].As<Napi::Array>();
+    std::vector<std::string> outputs;
+    for (uint32_t i = 0; i < names.Length(); i++) outputs.push_back(names.Get(i).As<Napi::String>().Utf8Value());
+    auto* worker = new RunWorker(env, session_, std::move(inputs), std::move(outputs), given);
+    Napi::Promise promise = worker->deferred.Promise();
+    worker->Queue();
+    return promise;
+  }
+
+  void release(const Napi::CallbackInfo&) { session_.reset(); }
+
+  std::shared_ptr<NativeSession> session_;
+};
+
+struct EnvironmentData {
+  Napi::FunctionReference sessionClass;
+};
+
+class CreateWorker : public Napi::AsyncWorker {
+ public:
+  CreateWorker(const Napi::CallbackInfo& info)
+      : Napi::AsyncWorker(info.Env()),
+        deferred(Napi::Promise::Deferred::New(info.Env())),
+        library_(info[0].As<Napi::String>().Utf8Value()),
+        options_(readOptions(info[2].As<Napi::Object>())) {
+    Napi::Uint8Array model = info[1].As<Napi::Uint8Array>();
+    modelMemory_ = Napi::Persistent(model.As<Napi::Object>());
+    model_ = model.Data();
+    size_ = model.ByteLength();
+  }
+
+  void Execute() override {
+    try {
+      session_ = openSession(library_, options_, model_, size_);
+    } catch (const std::exception& error) {
+      SetError(error.what());
+    }
+  }
+
+  void OnOK() override {
+    Napi::HandleScope scope(Env());
+    auto& data = *Env().GetInstanceData<EnvironmentData>();
+    auto handle = Napi::External<std::shared_ptr<NativeSession>>::New(Env(), &session_);
+    deferred.Resolve(data.sessionClass.New({handle}));
+  }
+
+  void OnError(const Napi::Error& error) override { deferred.Reject(error.Value()); }
+
+  Napi::Promise::Deferred deferred;
+
+ private:
+  std::string library_;
+  Options options_;
+  // Keeps the bytes until the session is created; ONNX Runtime copies what it needs.
+  Napi::ObjectReference modelMemory_;
+  const void* model_;
+  size_t size_;
+  std::shared_ptr<NativeSession> session_;
+};
+
+}  // namespace
+
+Napi::Value createSession(const Napi::CallbackInfo& info) {
+  auto* worker = new CreateWorker(info);
+  Napi::Promise promise = worker->deferred.Promise();
+  worker->Queue();
+  return promise;
+}
+
+void initialiseSession(Napi::Env env) {
+  auto* data = new EnvironmentData();
+  data->sessionClass = Napi::Persistent(Session::define(env));
+  env.SetInstanceData(data);
+}
+
+}  // namespace mxattn::addon

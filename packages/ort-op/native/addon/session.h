@@ -1,0 +1,21 @@
+// An ONNX Runtime session with the FusedAttention operator, as a JavaScript object.
+#pragma once
+
+#include <napi.h>
+
+namespace mxattn::addon {
+
+// createSession(libraryPath, model: Uint8Array, options) -> Promise<Session>
+//
+// options: { isa, intraOpNumThreads, interOpNumThreads, graphOptimizationLevel, executionMode, enableMemPattern,
+// enableCpuMemArena, logId, logSeverityLevel, freeDimensionOverrides, config: Record<string, string> }, all optional.
+//
+// Session: run(inputs: { name, type, dims, data }[], outputs: string[]) -> Promise<{ type, dims, data }[]>;
+// release(). Element types are ONNX's numbers, data are Uint8Arrays over the elements' bytes. Input memory is used
+// where it is; output memory is ONNX Runtime's own, without a copy.
+Napi::Value createSession(const Napi::CallbackInfo& info);
+
+// Registers the Session class with this environment.
+void initialiseSession(Napi::Env env);
+
+}  // namespace mxattn::addon

@@ -1,0 +1,103 @@
+// Quantisation to MX blocks as integers. A block of 32 elements shares a scale 2^e; an E2M3 element times 8 and
+// an E2M1 element times 2 are integers of at most 60 and 12, so products of blocks are exact in int8.
+//
+// OCP Microscaling Formats (MX) v1.0; the scale rules are those of the recipes in @mxattn/core.
+
+constexpr int kBlock = 32;
+constexpr int kBlockVectors = kBlock / kLanes;
+constexpr int kBlockBytes = kBlock * kLanes;  // one block for each of kLanes rows or channels
+
+struct ElementFormat {
+  // Added to the bits of the largest magnitude before its exponent is taken: 0 for the rule `floor`; for `ceil`
+  // the value that carries into the exponent where the magnitude is above the format's largest at that exponent.
+  int32_t scaleCarry;
+  // 1.5 * 2^23 over the number of steps in [1, 2): adding it (times the element's power of two) rounds to a step.
+  float roundingMagic;
+  float largest;
+  // Multiplies an element to an integer.
+  float toInteger;
+};
+
+constexpr ElementFormat kE2m3Floor{0, 1.5f * 0x1p20f, 7.5f, 8.f};
+constexpr ElementFormat kE2m3Ceil{0x0fffff, 1.5f * 0x1p20f, 7.5f, 8.f};  // 7.5 = 1.875 * 2^2
+constexpr ElementFormat kE2m1Ceil{0x3fffff, 1.5f * 0x1p22f, 6.f, 2.f};   // 6 = 1.5 * 2^2
+
+// Biased E8M0 exponent of the scale of a block with this largest magnitude; both formats have emax = 2.
+MXATTN_INLINE Ints scaleExponent(Floats largest, ElementFormat format) {
+  Ints e = ((bits(largest) + format.scaleCarry) >> 23) - 2;
+  return e < 0 ? Ints{} : e;
+}
+
+// 2^e of a biased exponent in [0, 254]; e = -127 is a subnormal.
+MXATTN_INLINE Floats scaleOf(Ints biased) {
+  return fromBits(biased == 0 ? splat(0x00400000) : biased << 23);
+}
+
+MXATTN_INLINE Floats inverseScaleOf(Ints biased) { return fromBits((254 - biased) << 23); }
+
+// Elements (already divided by their scale) as integers: rounded to nearest even, saturated.
+MXATTN_INLINE Ints elementIntegers(Floats x, ElementFormat format) {
+  Floats power = fromBits(bits(x) & 0x7f800000);
+  Floats magic = maximum(power, splat(1.f)) * format.roundingMagic;
+  Floats rounded = (x + magic) - magic;
+  rounded = maximum(minimum(rounded, splat(format.largest)), splat(-format.largest));
+  return toInts(rounded * format.toInteger);
+}
+
+// NaN for a block with a NaN or an infinity, else the scale over the integer factor.
+MXATTN_INLINE Floats integerScale(Floats largest, Ints biased, ElementFormat format) {
+  Floats scale = scaleOf(biased) / format.toInteger;
+  return bits(largest) >= 0x7f800000 ? splat(std::numeric_limits<float>::quiet_NaN()) : scale;
+}
+
+// Larger magnitude, NaN winning over everything (its bits are the largest).
+MXATTN_INLINE Floats largerMagnitude(Floats a, Floats b) {
+  Ints x = bits(magnitude(a)), y = bits(magnitude(b));
+  return fromBits(x > y ? x : y);
+}
+
+// One row of `blocks` blocks: codes[32 * blocks], scales[blocks].
+MXATTN_INLINE void quantiseRow(const float* x, int64_t blocks, ElementFormat format, int8_t* codes, float* scales) {
+  for (int64_t b = 0; b < blocks; b++) {
+    const float* block = x + b * kBlock;
+    Floats largest{};
+    for (int v = 0; v < kBlockVectors; v++) largest = largerMagnitude(largest, load<Floats>(block + v * kLanes));
+    float top = 0;
+    int32_t topBits = 0;
+    Ints lanes = bits(largest);
+    for (int j = 0; j < kLanes; j++) topBits = lanes[j] > topBits ? lanes[j] : topBits;
+    std::memcpy(&top, &topBits, 4);
+    Ints biased = scaleExponent(splat(0.f) + fromBits(splat(topBits)), format);
+    scales[b] = integerScale(fromBits(splat(topBits)), biased, format)[0];
+    Floats inverse = inverseScaleOf(biased);
+    for (int v = 0; v < kBlockVectors; v++) {
+      Ints integers = elementIntegers(load<Floats>(block + v * kLanes) * inverse, format);
+      store(codes + b * kBlock + v * kLanes, __builtin_convertvector(integers, Bytes));
+    }
+  }
+}
+
+template <int Distance, size_t... J>
+MXATTN_INLINE Floats hadamardStep(Floats x, std::index_sequence<J...> lanes) {
+  return x * Floats{((J & Distance) ? -1.f : 1.f)...} + exchange<Distance>(x, lanes);
+}
+
+template <int Distance = 1>
+MXATTN_INLINE Floats hadamardWithin(Floats x) {
+  x = hadamardStep<Distance>(x, LaneSequence{});
+  if constexpr (Distance * 2 < kLanes) return hadamardWithin<Distance * 2>(x);
+  return x;
+}
+
+// Walsh-Hadamard transform in place, not normalised; size a power of two and a multiple of kLanes.
+MXATTN_INLINE void hadamard(float* x, int64_t size) {
+  for (int64_t i = 0; i < size; i += kLanes) store(x + i, hadamardWithin(load<Floats>(x + i)));
+  for (int64_t step = kLanes; step < size; step *= 2) {
+    for (int64_t i = 0; i < size; i += kLanes) {
+      if (i & step) continue;
+      Floats a = load<Floats>(x + i), b = load<Floats>(x + i + step);
+      store(x + i, a + b);
+      store(x + i + step, a - b);
+    }
+  }
+}

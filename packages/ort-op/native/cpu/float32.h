@@ -1,0 +1,200 @@
+// Exact attention in f32 with an online softmax (the running maximum is the reference; output and sum are
+// rescaled when it grows).
+
+class Float32Engine {
+ public:
+  struct Unit {
+    float* query;  // [kRowBlock][headSize], scaled to log2 units
+    float* value;  // [kTileKeys][padded value head size]: a tile that is ragged in memory
+    int64_t valueStride;
+    const float* valueTile;
+  };
+
+  // From this many rows on, keys are transposed once (lanes are keys); below, each score is a dot product along
+  // the head (lanes are channels) and keys are read where they are.
+  static constexpr int64_t kTransposeRows = 8;
+
+  Float32Engine(const Problem& problem, Arena& arena) : problem_(problem) {
+    int64_t rows = problem.heads / problem.kvHeads * problem.queryLength;
+    transposed_ = rows >= kTransposeRows;
+    panels_ = ceilDivide(problem.keyLength, kTileKeys) * kTileVectors;
+    int64_t heads = problem.batch * problem.kvHeads;
+    if (transposed_) keys_ = arena.take<float>(heads * panels_ * problem.headSize * kLanes);
+  }
+
+  // Keys as [panel of kLanes keys][channel][kLanes].
+  void pack(const Parallel& parallel) {
+    if (!transposed_) return;
+    int64_t tiles = panels_ / kTileVectors;
+    parallel.each(problem_.batch * problem_.kvHeads * tiles, [&](size_t index) {
+      int64_t head = index / tiles;
+      for (int64_t p = index % tiles * kTileVectors, end = p + kTileVectors; p < end; p++) {
+        int64_t keys = std::clamp<int64_t>(problem_.keyLength - p * kLanes, 0, kLanes);
+        const float* from = problem_.key + (head * problem_.keyLength + p * kLanes) * problem_.headSize;
+        float* to = keys_ + (head * panels_ + p) * problem_.headSize * kLanes;
+        for (int64_t c = 0; c < problem_.headSize; c++) {
+          for (int64_t j = 0; j < keys; j++) to[c * kLanes + j] = from[j * problem_.headSize + c];
+          for (int64_t j = keys; j < kLanes; j++) to[c * kLanes + j] = 0;
+        }
+      }
+    });
+  }
+
+  Unit begin(const Rows& rows, Arena& arena) const {
+    int64_t paddedValue = ceilDivide(problem_.valueHeadSize, kLanes) * kLanes;
+    Unit unit{};
+    unit.query = arena.take<float>(kRowBlock * problem_.headSize);
+    unit.value = arena.take<float>(kTileKeys * paddedValue);
+    if (rows.count == 0) return unit;
+    int64_t group = problem_.heads / problem_.kvHeads;
+    int64_t firstRow = (rows.batch * problem_.kvHeads + rows.kvHead) * group * problem_.queryLength + rows.first;
+    const float* query = problem_.query + firstRow * problem_.headSize;
+    float factor = problem_.scale * kLog2e;
+    for (int64_t i = 0; i < rows.count * problem_.headSize; i++) unit.query[i] = query[i] * factor;
+    return unit;
+  }
+
+  void scores(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
+    int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
+    if (!transposed_) {
+      const float* keys = problem_.key + (head * problem_.keyLength + firstKey) * problem_.headSize;
+      int count = static_cast<int>(std::min<int64_t>(kTileKeys, problem_.keyLength - firstKey));
+      for (int row = 0; row < rows.count; row++) {
+        dotProducts(unit.query + row * problem_.headSize, keys, count, state.scores + row * kTileKeys);
+      }
+      return;
+    }
+    const float* panel = keys_ + (head * panels_ + firstKey / kLanes) * problem_.headSize * kLanes;
+    int row = 0;
+    for (; row + kFloatRows <= rows.count; row += kFloatRows) tile<kFloatRows>(unit, row, panel, state);
+    for (; row < rows.count; row++) tile<1>(unit, row, panel, state);
+  }
+
+  void softmax(Unit&, int rows, RowState& state) const {
+    for (int row = 0; row < rows; row++) softmaxRow(row, state);
+  }
+
+  void accumulate(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
+    int64_t size = problem_.valueHeadSize;
+    int64_t padded = ceilDivide(size, kLanes) * kLanes;
+    int keys = static_cast<int>(std::min<int64_t>(kTileKeys, problem_.keyLength - firstKey));
+    int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
+    unit.valueTile = problem_.value + (head * problem_.keyLength + firstKey) * size;
+    unit.valueStride = size;
+    if (padded != size) {
+      for (int t = 0; t < keys; t++) {
+        std::memcpy(unit.value + t * padded, unit.valueTile + t * size, size * sizeof(float));
+        std::memset(unit.value + t * padded + size, 0, (padded - size) * sizeof(float));
+      }
+      unit.valueTile = unit.value;
+      unit.valueStride = padded;
+    }
+    int row = 0;
+    for (; row + kFloatRows <= rows.count; row += kFloatRows) weightedSum<kFloatRows>(unit, row, keys, padded, state);
+    for (; row < rows.count; row++) weightedSum<1>(unit, row, keys, padded, state);
+  }
+
+ private:
+  static void softmaxRow(int row, RowState& state) {
+    float* scores = state.scores + row * kTileKeys;
+    float* sums = state.sum + row * kLanes;
+    float& reference = state.reference[row];
+    if (std::isnan(reference) || anyNaN(scores)) {
+      reference = kNaN;
+      for (int v = 0; v < kTileVectors; v++) store(scores + v * kLanes, Floats{});
+      return;
+    }
+    Ints above{};
+    for (int v = 0; v < kTileVectors; v++) above |= load<Floats>(scores + v * kLanes) > reference;
+    if (anyLane(above)) {
+      float top = largestScore(scores)[0];
+      if (reference == -kInfinity) {
+        reference = top;
+      } else {
+        state.raise(row, top);
+      }
+    }
+    Floats sum = load<Floats>(sums);
+    for (int v = 0; v < kTileVectors; v++) {
+      Floats p{};
+      if (reference > -kInfinity) p = exp2(load<Floats>(scores + v * kLanes) - reference);
+      sum += p;
+      store(scores + v * kLanes, p);
+    }
+    store(sums, sum);
+  }
+
+  void dotProducts(const float* query, const float* keys, int count, float* scores) const {
+    int64_t size = problem_.headSize;
+    int64_t whole = size / kLanes * kLanes;
+    for (int j = 0; j < count; j++) {
+      const float* key = keys + j * size;
+      Floats sum{};
+      for (int64_t c = 0; c < whole; c += kLanes) sum += load<Floats>(query + c) * load<Floats>(key + c);
+      float s = sumOfLanes(sum)[0];
+      for (int64_t c = whole; c < size; c++) s += query[c] * key[c];
+      scores[j] = s;
+    }
+    // Keys past the end are masked later; their scores must only be numbers.
+    for (int j = count; j < kTileKeys; j++) scores[j] = 0;
+  }
+
+  template <int R>
+  void tile(const Unit& unit, int row, const float* panel, RowState& state) const {
+    int64_t size = problem_.headSize;
+    const float* query = unit.query + row * size;
+    for (int v = 0; v < kTileVectors; v += kFloatPanels) {
+      Floats sum[R][kFloatPanels] = {};
+      const float* keys = panel + v * size * kLanes;
+      for (int64_t c = 0; c < size; c++) {
+        Floats k[kFloatPanels];
+        for (int p = 0; p < kFloatPanels; p++) k[p] = load<Floats>(keys + (p * size + c) * kLanes);
+        for (int r = 0; r < R; r++) {
+          Floats q = splat(query[r * size + c]);
+          for (int p = 0; p < kFloatPanels; p++) sum[r][p] += q * k[p];
+        }
+      }
+      for (int r = 0; r < R; r++) {
+        for (int p = 0; p < kFloatPanels; p++) {
+          store(state.scores + (row + r) * kTileKeys + (v + p) * kLanes, sum[r][p]);
+        }
+      }
+    }
+  }
+
+  template <int R>
+  void weightedSum(const Unit& unit, int row, int keys, int64_t padded, RowState& state) const {
+    int64_t c = 0;
+    for (; c + kFloatPanels * kLanes <= padded; c += kFloatPanels * kLanes) {
+      channels<R, kFloatPanels>(unit, row, keys, c, padded, state);
+    }
+    for (; c < padded; c += kLanes) channels<R, 1>(unit, row, keys, c, padded, state);
+  }
+
+  template <int R, int C>
+  void channels(const Unit& unit, int row, int keys, int64_t channel, int64_t padded, RowState& state) const {
+    Floats sum[R][C];
+    float* out = state.out + row * padded + channel;
+    for (int r = 0; r < R; r++) {
+      for (int c = 0; c < C; c++) sum[r][c] = load<Floats>(out + r * padded + c * kLanes);
+    }
+    const float* value = unit.valueTile + channel;
+    const float* p = state.scores + row * kTileKeys;
+    for (int t = 0; t < keys; t++) {
+      Floats v[C];
+      for (int c = 0; c < C; c++) v[c] = load<Floats>(value + t * unit.valueStride + c * kLanes);
+      for (int r = 0; r < R; r++) {
+        Floats weight = splat(p[r * kTileKeys + t]);
+        for (int c = 0; c < C; c++) sum[r][c] += weight * v[c];
+      }
+    }
+    for (int r = 0; r < R; r++) {
+      for (int c = 0; c < C; c++) store(out + r * padded + c * kLanes, sum[r][c]);
+    }
+  }
+
+  const Problem& problem_;
+  bool transposed_;
+  int64_t panels_;
+  float* keys_ = nullptr;
+};

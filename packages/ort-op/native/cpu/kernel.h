@@ -1,0 +1,251 @@
+// Attention on the CPU, tiled: no matrix of all scores exists at any time. Compiled once per instruction set; the
+// including file opens a namespace and defines kLanes, the register tiles and dot4.
+//
+// Everything here must be inlined or in that namespace: a function template of the standard library that is
+// emitted from here could be the copy that the linker keeps for the whole addon, with instructions that the
+// processor may not have. So no containers.
+//
+// A unit of work is one block of query rows of one key/value head. The query heads of a group share their
+// key/value head and, in BHSD order, their rows follow one another, so that for the kernel the heads of a group
+// are just more rows: row r is query r % queryLength of head r / queryLength of the group.
+//
+// Keys come in tiles of kTileKeys. For each tile: scores (in log2 units) -> masks -> softmax -> output. The
+// softmax keeps a reference and a sum per row; how it does so is what separates the two engines:
+// Float32Engine (float32.h) and BlockScaledEngine (fused_softmax.h).
+
+constexpr int kTileKeys = 64;
+constexpr int kTileVectors = kTileKeys / kLanes;
+constexpr int kRowBlock = 96;  // whole register tiles of 4 and of 6 rows
+constexpr float kLog2e = 1.44269504f;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kLargest = std::numeric_limits<float>::max();
+
+MXATTN_INLINE int64_t ceilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Memory handed out from one buffer in 64-byte steps. With a null base it only counts.
+class Arena {
+ public:
+  explicit Arena(uint8_t* base) : base_(base) {}
+
+  template <typename T>
+  T* take(int64_t count) {
+    uint8_t* at = base_ ? base_ + used_ : nullptr;
+    used_ += (count * sizeof(T) + 63) / 64 * 64;
+    return reinterpret_cast<T*>(at);
+  }
+
+  size_t used() const { return used_; }
+
+ private:
+  uint8_t* base_;
+  size_t used_ = 0;
+};
+
+// The rows of one unit of work.
+struct Rows {
+  int64_t batch;
+  int64_t kvHead;
+  int64_t first;  // within the group's rows
+  int count;
+
+  int64_t query(const Problem& problem, int row) const { return (first + row) % problem.queryLength; }
+  int64_t head(const Problem& problem, int row) const {
+    return kvHead * (problem.heads / problem.kvHeads) + (first + row) / problem.queryLength;
+  }
+};
+
+// Keys [begin, end) that one query may see by position.
+struct KeyRange {
+  int64_t begin;
+  int64_t end;
+};
+
+MXATTN_INLINE KeyRange visibleKeys(const Problem& problem, int64_t query) {
+  int64_t position = query + problem.keyLength - problem.queryLength;
+  KeyRange range{0, problem.keyLength};
+  if (problem.causal) range.end = std::min(range.end, position + 1);
+  if (problem.windowRight >= 0) range.end = std::min(range.end, position + problem.windowRight + 1);
+  if (problem.windowLeft >= 0) range.begin = std::max(range.begin, position - problem.windowLeft);
+  range.end = std::max(range.end, range.begin);
+  return range;
+}
+
+// The bias of one row at kLanes keys, in log2 units. A finite bias stays finite, so that a row whose keys all
+// carry the lowest float attends to all of them alike, as softmax of such scores does.
+MXATTN_INLINE Floats biasAt(const float* bias, int64_t keys) {
+  Floats b{};
+  if (keys >= kLanes) {
+    b = load<Floats>(bias);
+  } else {
+    for (int64_t j = 0; j < keys; j++) b[j] = bias[j];
+  }
+  Floats scaled = maximum(b * kLog2e, splat(-kLargest));
+  return b == -kInfinity ? b : scaled;
+}
+
+// Softcap, bias and masks on the scores of one row in one tile.
+MXATTN_INLINE void maskScores(const Problem& problem, const Rows& rows, int row, int64_t firstKey, float* scores) {
+  int64_t query = rows.query(problem, row);
+  int64_t head = rows.head(problem, row);
+  if (problem.softcap > 0) {
+    float cap = problem.softcap * kLog2e;
+    for (int v = 0; v < kTileVectors; v++) {
+      Floats s = load<Floats>(scores + v * kLanes);
+      store(scores + v * kLanes, cap * tanh(s / cap));
+    }
+  }
+  if (problem.bias) {
+    const float* bias = problem.bias + rows.batch * problem.biasBatchStride + head * problem.biasHeadStride +
+                        query * problem.biasQueryStride;
+    if (problem.biasKeyStride == 0) {
+      // The same for every key: only minus infinity changes a softmax.
+      if (*bias == -kInfinity) {
+        for (int v = 0; v < kTileVectors; v++) store(scores + v * kLanes, splat(-kInfinity));
+      }
+    } else {
+      for (int v = 0; v < kTileVectors; v++) {
+        int64_t key = firstKey + v * kLanes;
+        if (key >= problem.keyLength) break;
+        Floats s = load<Floats>(scores + v * kLanes) + biasAt(bias + key, problem.keyLength - key);
+        store(scores + v * kLanes, s);
+      }
+    }
+  }
+  KeyRange visible = visibleKeys(problem, query);
+  if (visible.begin > firstKey || visible.end < firstKey + kTileKeys) {
+    auto begin = static_cast<int32_t>(std::clamp<int64_t>(visible.begin - firstKey, 0, kTileKeys));
+    auto end = static_cast<int32_t>(std::clamp<int64_t>(visible.end - firstKey, 0, kTileKeys));
+    for (int v = 0; v < kTileVectors; v++) {
+      Ints key = iota(LaneSequence{}) + v * kLanes;
+      Floats s = load<Floats>(scores + v * kLanes);
+      store(scores + v * kLanes, (key >= begin) & (key < end) ? s : splat(-kInfinity));
+    }
+  }
+}
+
+MXATTN_INLINE Floats largestScore(const float* scores) {
+  Floats top = load<Floats>(scores);
+  for (int v = 1; v < kTileVectors; v++) top = maximum(load<Floats>(scores + v * kLanes), top);
+  return maximumOfLanes(top);
+}
+
+MXATTN_INLINE bool anyNaN(const float* scores) {
+  Ints nan{};
+  for (int v = 0; v < kTileVectors; v++) {
+    Floats s = load<Floats>(scores + v * kLanes);
+    nan |= (s != s);
+  }
+  return anyLane(nan);
+}
+
+// What the softmax knows of the rows of a unit.
+struct RowState {
+  float* scores;     // [kRowBlock][kTileKeys], log2 units
+  float* reference;  // what is subtracted from the scores; minus infinity before the first visible key
+  float* sum;        // [kRowBlock][kLanes], to be added up
+  float* out;        // [kRowBlock][padded value head size], not yet divided by the sum
+  int64_t outSize;   // the padded value head size
+
+  // Takes a higher reference; what was accumulated shrinks.
+  void raise(int row, float to) const {
+    float factor = std::exp2(reference[row] - to);
+    store(sum + row * kLanes, load<Floats>(sum + row * kLanes) * factor);
+    for (int64_t c = 0; c < outSize; c += kLanes) {
+      store(out + row * outSize + c, load<Floats>(out + row * outSize + c) * factor);
+    }
+    reference[row] = to;
+  }
+
+  static RowState take(const Problem& problem, Arena& arena) {
+    RowState state;
+    state.outSize = ceilDivide(problem.valueHeadSize, kLanes) * kLanes;
+    state.scores = arena.take<float>(kRowBlock * kTileKeys);
+    state.reference = arena.take<float>(kRowBlock);
+    state.sum = arena.take<float>(kRowBlock * kLanes);
+    state.out = arena.take<float>(kRowBlock * state.outSize);
+    return state;
+  }
+};
+
+#include "cpu/float32.h"
+#include "cpu/fused_softmax.h"
+
+template <typename Engine>
+void attendRows(const Engine& engine, const Problem& problem, const Rows& rows, uint8_t* memory) {
+  Arena arena(memory);
+  RowState state = RowState::take(problem, arena);
+  typename Engine::Unit unit = engine.begin(rows, arena);
+  // Keys that some row sees, and keys that all rows see.
+  KeyRange visible{problem.keyLength, 0}, shared{0, problem.keyLength};
+  for (int row = 0; row < rows.count; row++) {
+    state.reference[row] = -kInfinity;
+    KeyRange range = visibleKeys(problem, rows.query(problem, row));
+    shared.begin = std::max(shared.begin, range.begin);
+    shared.end = std::min(shared.end, range.end);
+    if (range.begin == range.end) continue;
+    visible.begin = std::min(visible.begin, range.begin);
+    visible.end = std::max(visible.end, range.end);
+  }
+  std::memset(state.sum, 0, rows.count * kLanes * sizeof(float));
+  std::memset(state.out, 0, rows.count * state.outSize * sizeof(float));
+  bool transformed = problem.softcap > 0 || problem.bias;
+  for (int64_t key = visible.begin / kTileKeys * kTileKeys; key < visible.end; key += kTileKeys) {
+    engine.scores(unit, rows, key, state);
+    if (transformed || key < shared.begin || key + kTileKeys > shared.end) {
+      for (int row = 0; row < rows.count; row++) {
+        maskScores(problem, rows, row, key, state.scores + row * kTileKeys);
+      }
+    }
+    engine.softmax(unit, rows.count, state);
+    engine.accumulate(unit, rows, key, state);
+  }
+  int64_t group = problem.heads / problem.kvHeads;
+  int64_t outRow = ((rows.batch * problem.kvHeads + rows.kvHead) * group) * problem.queryLength + rows.first;
+  for (int row = 0; row < rows.count; row++) {
+    float sum = sumOfLanes(load<Floats>(state.sum + row * kLanes))[0];
+    if (problem.sinks && state.reference[row] > -kInfinity) {
+      float sink = problem.sinks[rows.head(problem, row)];
+      sum += std::exp2(sink * kLog2e - state.reference[row]);
+    }
+    // No visible key: zeros. A NaN in a score makes the reference NaN, and so the whole row.
+    float factor = state.reference[row] == -kInfinity ? 0.f : 1.f / sum;
+    if (std::isnan(state.reference[row])) factor = kNaN;
+    const float* from = state.out + row * state.outSize;
+    float* to = problem.out + (outRow + row) * problem.valueHeadSize;
+    for (int64_t c = 0; c < problem.valueHeadSize; c++) to[c] = from[c] * factor;
+  }
+}
+
+template <typename Engine>
+void attend(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
+  int64_t groupRows = problem.heads / problem.kvHeads * problem.queryLength;
+  int64_t rowBlocks = ceilDivide(groupRows, kRowBlock);
+  Arena packedSize(nullptr);
+  Engine sizing(problem, packedSize);
+  Scratch::Lease packed(scratch, packedSize.used());
+  Arena packedMemory(packed.data());
+  Engine engine(problem, packedMemory);
+  engine.pack(parallel);
+
+  Arena unitSize(nullptr);
+  RowState::take(problem, unitSize);
+  sizing.begin(Rows{0, 0, 0, 0}, unitSize);
+  parallel.each(problem.batch * problem.kvHeads * rowBlocks, [&](size_t index) {
+    int64_t block = index % rowBlocks;
+    int64_t head = index / rowBlocks;
+    Rows rows{head / problem.kvHeads, head % problem.kvHeads, block * kRowBlock,
+              static_cast<int>(std::min<int64_t>(kRowBlock, groupRows - block * kRowBlock))};
+    Scratch::Lease memory(scratch, unitSize.used());
+    attendRows(engine, problem, rows, memory.data());
+  });
+}
+
+void run(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
+  if (problem.batch == 0 || problem.queryLength == 0) return;
+  if (problem.precision == Precision::kFloat32) {
+    attend<Float32Engine>(problem, parallel, scratch);
+  } else {
+    attend<BlockScaledEngine>(problem, parallel, scratch);
+  }
+}

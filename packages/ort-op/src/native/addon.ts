@@ -1,0 +1,99 @@
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { MxattnError } from '@mxattn/core';
+
+/** A tensor on its way to or from the addon: `type` is ONNX's element type number. */
+export interface NativeTensor {
+  readonly type: number;
+  readonly dims: readonly number[];
+  readonly data: ArrayBuffer;
+}
+
+/** A feed; `data` covers the bytes of the elements. */
+export interface NativeFeed {
+  readonly name: string;
+  readonly type: number;
+  readonly dims: readonly number[];
+  readonly data: Uint8Array;
+}
+
+export interface NativeSession {
+  run(feeds: readonly NativeFeed[], outputs: readonly string[]): Promise<NativeTensor[]>;
+  release(): void;
+}
+
+/** Options of ONNX Runtime's session, as numbers; see native/addon/session.h. */
+export interface NativeSessionOptions {
+  readonly isa?: string;
+  readonly intraOpNumThreads?: number;
+  readonly interOpNumThreads?: number;
+  readonly graphOptimizationLevel?: number;
+  readonly executionMode?: number;
+  readonly enableMemPattern?: boolean;
+  readonly enableCpuMemArena?: boolean;
+  readonly logId?: string;
+  readonly logSeverityLevel?: number;
+  readonly freeDimensionOverrides?: Readonly<Record<string, number>>;
+  readonly config?: Readonly<Record<string, string>>;
+}
+
+/** One attention for the CPU kernel; see native/addon/attention.h. */
+export interface NativeProblem {
+  readonly query: Float32Array;
+  readonly key: Float32Array;
+  readonly value: Float32Array;
+  readonly bias?: Float32Array;
+  readonly biasStrides: readonly [number, number, number, number];
+  readonly sinks?: Float32Array;
+  readonly batch: number;
+  readonly heads: number;
+  readonly kvHeads: number;
+  readonly queryLength: number;
+  readonly keyLength: number;
+  readonly headSize: number;
+  readonly valueHeadSize: number;
+  readonly scale: number;
+  readonly softcap: number;
+  readonly causal: boolean;
+  readonly windowLeft: number;
+  readonly windowRight: number;
+  readonly precision: number;
+  readonly isa: string;
+}
+
+export interface Addon {
+  createSession(library: string, model: Uint8Array, options: NativeSessionOptions): Promise<NativeSession>;
+  attention(problem: NativeProblem): Promise<Float32Array>;
+  isaLevels(): string[];
+  runtimeVersion(library: string): string;
+}
+
+const require = createRequire(import.meta.url);
+let loaded: Addon | undefined;
+
+/**
+ * The native addon: a prebuilt one of this platform, or the one compiled by node-gyp.
+ *
+ * @throws MxattnError when there is none, with the command that builds it.
+ */
+export function addon(): Addon {
+  if (loaded) return loaded;
+  const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..');
+  try {
+    const load = require('node-gyp-build') as (root: string) => Addon;
+    loaded = load(root);
+  } catch (error) {
+    throw new MxattnError(
+      `the native addon of @mxattn/ort-op cannot be loaded: ${firstLine(error)}. ` +
+        'Build it with `npx node-gyp rebuild` in the folder of @mxattn/ort-op (needs a C++ compiler), ' +
+        "or use backend: 'stock'.",
+      { cause: error },
+    );
+  }
+  return loaded;
+}
+
+function firstLine(error: unknown): string {
+  return (error instanceof Error ? error.message : String(error)).split('\n')[0]!;
+}

@@ -1,0 +1,111 @@
+import { MxattnError, precision, type Schedule } from '@mxattn/core';
+import type { InferenceSession } from 'onnxruntime-common';
+import { type ModelSource, modelInputs, modelOutputs, readModel, writeModel } from '../model/index.js';
+import { addon } from '../native/addon.js';
+import { nativeRecipes } from '../native/backend.js';
+import { chooseIsa } from '../native/isa.js';
+import { convertedAttentions, convertModel, withoutPrecisionDefault } from '../rewrite/index.js';
+import { FusedSession } from './fused-session.js';
+import { type MxattnSessionOptions, nativeOptions, stockOptions, unsupportedOption } from './options.js';
+import { sessionSchedule } from './precision.js';
+import type { SessionReport } from './report.js';
+import { findRuntime } from './runtime.js';
+import { StockSession } from './stock-session.js';
+import type { MxattnSession } from './types.js';
+
+const BACKENDS = ['auto', 'native', 'stock'];
+
+/**
+ * Opens a model with its attention replaced.
+ *
+ * @param createStock Opens the stock sessions; default onnxruntime-node's `InferenceSession.create`. For callers that
+ * put something else in its place.
+ * @returns A session with the interface of onnxruntime-common's `InferenceSession`, and a report of what was
+ * replaced, what was left, and why. A model without attention to replace gets a stock session.
+ * @throws MxattnError for a file that is not an ONNX model, an unknown precision, a bad schedule, and with
+ * `backend: 'native'` for whatever keeps the kernel from being used.
+ */
+export async function createSession(
+  source: ModelSource | ArrayBufferLike,
+  options: MxattnSessionOptions = {},
+  createStock?: typeof InferenceSession.create,
+): Promise<MxattnSession> {
+  const plan = sessionSchedule(options);
+  const backend = options.backend ?? 'auto';
+  if (!BACKENDS.includes(backend)) {
+    throw new MxattnError(`unknown backend "${backend}"; there are ${BACKENDS.join(', ')}`);
+  }
+  const bytesOrPath =
+    typeof source === 'string' || source instanceof Uint8Array ? source : new Uint8Array(source);
+  const runtime = findRuntime(options.runtime);
+
+  const stock = async (report: Omit<SessionReport, 'backend'>) => {
+    const { InferenceSession } = runtime.ort;
+    const create = (createStock ?? InferenceSession.create) as (
+      model: string | Uint8Array,
+      options: InferenceSession.SessionOptions,
+    ) => Promise<InferenceSession>;
+    const session = await create.call(InferenceSession, bytesOrPath, stockOptions(options));
+    return new StockSession(session, { backend: 'stock', ...report });
+  };
+  if (backend === 'stock') return stock({ replaced: [], left: [] });
+
+  const obstacle = unsupportedOption(options) ?? addonObstacle();
+  if (obstacle) {
+    if (backend === 'native') throw new MxattnError(`backend native: ${obstacle}`);
+    announce(obstacle);
+    return stock({ reason: obstacle, replaced: [], left: [] });
+  }
+  const isa = chooseIsa(options.isa);
+  checkPrecisions(plan);
+  const original = readModel(bytesOrPath);
+  const converted = convertedAttentions(original);
+  const { model, report } =
+    converted.length > 0
+      ? { model: original, report: { replaced: converted, left: [] } }
+      : convertModel(original);
+  const { replaced, left } = report;
+  if (replaced.length === 0) return stock({ reason: 'no attention to replace', replaced, left });
+
+  const path = typeof source === 'string' ? source : undefined;
+  const native = await addon().createSession(
+    runtime.library,
+    writeModel(withoutPrecisionDefault(model)),
+    nativeOptions(options, isa, path),
+  );
+  return new FusedSession(native, runtime, plan, modelInputs(model), modelOutputs(model), {
+    backend: 'native',
+    isa,
+    replaced,
+    left,
+  });
+}
+
+/** @throws MxattnError when the schedule names a precision that the CPU kernel does not have. */
+function checkPrecisions(plan: Schedule): void {
+  for (const name of plan.precisions) {
+    if (!nativeRecipes.includes(precision(name))) {
+      const names = nativeRecipes.map((recipe) => recipe.name).join(', ');
+      throw new MxattnError(`the CPU kernel does not have precision ${name}; it has ${names}`);
+    }
+  }
+}
+
+function addonObstacle(): string | undefined {
+  try {
+    addon();
+    return undefined;
+  } catch (error) {
+    if (error instanceof MxattnError) return error.message;
+    throw error;
+  }
+}
+
+const announced = new Set<string>();
+
+/** A warning, once per reason and process. */
+function announce(reason: string): void {
+  if (announced.has(reason)) return;
+  announced.add(reason);
+  process.emitWarning(`attention stays on ONNX Runtime's own kernels: ${reason}`, 'MxattnWarning');
+}

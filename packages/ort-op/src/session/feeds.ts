@@ -1,0 +1,45 @@
+import { MxattnError } from '@mxattn/core';
+import type { Tensor } from 'onnxruntime-common';
+import type { ValueSignature } from '../model/index.js';
+import type { NativeFeed } from '../native/addon.js';
+import { elementTypeNumber } from './tensors.js';
+
+/** Tensors by input name. */
+export type Feeds = Readonly<Record<string, Tensor>>;
+
+/**
+ * Checks feeds against the model's inputs and hands out their bytes, without a copy.
+ *
+ * @throws MxattnError naming the input: missing, unknown, of another type or shape, or not in CPU memory.
+ */
+export function nativeFeeds(inputs: readonly ValueSignature[], feeds: Feeds): NativeFeed[] {
+  for (const name of Object.keys(feeds)) {
+    if (!inputs.some((input) => input.name === name)) {
+      throw new MxattnError(
+        `the model has no input "${name}"; its inputs are ${inputs.map((input) => input.name).join(', ')}`,
+      );
+    }
+  }
+  return inputs.map((input) => nativeFeed(input, feeds[input.name]));
+}
+
+function nativeFeed(input: ValueSignature, tensor: Tensor | undefined): NativeFeed {
+  const expected = `${input.type} [${input.dims.join(', ')}]`;
+  if (!tensor) throw new MxattnError(`input "${input.name}" is missing; it is ${expected}`);
+  const type = elementTypeNumber(tensor.type);
+  const given = `${tensor.type} [${tensor.dims?.join(', ')}]`;
+  if (type === undefined)
+    throw new MxattnError(`input "${input.name}" is ${given}; this type is not supported`);
+  const fits =
+    tensor.type === input.type &&
+    tensor.dims.length === input.dims.length &&
+    input.dims.every((dim, axis) => typeof dim !== 'number' || dim === tensor.dims[axis]);
+  if (!fits) throw new MxattnError(`input "${input.name}" is ${given}, but the model takes ${expected}`);
+  if (tensor.location !== 'cpu' && tensor.location !== 'cpu-pinned') {
+    throw new MxattnError(
+      `input "${input.name}" lies in ${tensor.location}; download it to CPU memory first`,
+    );
+  }
+  const { buffer, byteOffset, byteLength } = tensor.data as Exclude<Tensor['data'], string[]>;
+  return { name: input.name, type, dims: tensor.dims, data: new Uint8Array(buffer, byteOffset, byteLength) };
+}

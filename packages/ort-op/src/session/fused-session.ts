@@ -1,0 +1,88 @@
+import { MxattnError, type Schedule } from '@mxattn/core';
+import type { InferenceSession, Tensor } from 'onnxruntime-common';
+import type { ValueSignature } from '../model/index.js';
+import type { NativeSession, NativeTensor } from '../native/addon.js';
+import { precisionInput } from '../rewrite/index.js';
+import { type Feeds, nativeFeeds } from './feeds.js';
+import { layerPrecisions } from './precision.js';
+import type { SessionReport } from './report.js';
+import { type Fetches, type MxattnRunOptions, runArguments } from './run-options.js';
+import type { Runtime } from './runtime.js';
+import { elementTypeNumber, typedData } from './tensors.js';
+import type { MxattnSession } from './types.js';
+
+/** A session whose attention runs on this package's CPU kernel. */
+export class FusedSession implements MxattnSession {
+  readonly inputNames: readonly string[];
+  readonly outputNames: readonly string[];
+  readonly inputMetadata: readonly InferenceSession.ValueMetadata[];
+  readonly outputMetadata: readonly InferenceSession.ValueMetadata[];
+
+  constructor(
+    private readonly native: NativeSession,
+    private readonly runtime: Runtime,
+    private readonly plan: Schedule,
+    private readonly inputs: readonly ValueSignature[],
+    outputs: readonly ValueSignature[],
+    readonly report: SessionReport,
+  ) {
+    this.inputNames = inputs.map((input) => input.name);
+    this.outputNames = outputs.map((output) => output.name);
+    this.inputMetadata = inputs.map(metadata);
+    this.outputMetadata = outputs.map(metadata);
+  }
+
+  async run(
+    feeds: Feeds,
+    fetchesOrOptions?: Fetches | MxattnRunOptions,
+    maybeOptions?: MxattnRunOptions,
+  ): Promise<InferenceSession.ReturnType> {
+    const { names, targets, options } = runArguments(this.outputNames, fetchesOrOptions, maybeOptions);
+    const given = nativeFeeds(this.inputs, feeds);
+    const precisions = layerPrecisions(this.plan, this.report.replaced.length, feeds, options);
+    const outputs = await this.native.run(
+      [
+        ...given,
+        {
+          name: precisionInput,
+          type: elementTypeNumber('int32')!,
+          dims: [precisions.length],
+          data: new Uint8Array(precisions.buffer),
+        },
+      ],
+      names,
+    );
+    return Object.fromEntries(
+      names.map((name, i) => [name, this.tensor(name, outputs[i]!, targets.get(name))]),
+    );
+  }
+
+  private tensor(name: string, output: NativeTensor, target: Tensor | undefined): Tensor {
+    const { type, data } = typedData(output.type, output.data);
+    if (!target) return new this.runtime.ort.Tensor(type, data as Float32Array, output.dims);
+    if (target.type !== type || target.size !== data.length) {
+      throw new MxattnError(
+        `output "${name}" is ${type} [${output.dims.join(', ')}], ` +
+          `but the tensor to fetch it into is ${target.type} [${target.dims.join(', ')}]`,
+      );
+    }
+    (target.data as Float32Array).set(data as Float32Array);
+    return target;
+  }
+
+  async release(): Promise<void> {
+    this.native.release();
+  }
+
+  startProfiling(): void {
+    throw new MxattnError("profiling is not supported by this session; create it with backend: 'stock'");
+  }
+
+  endProfiling(): void {
+    this.startProfiling();
+  }
+}
+
+function metadata({ name, type, dims }: ValueSignature): InferenceSession.ValueMetadata {
+  return type === undefined ? { name, isTensor: false } : { name, isTensor: true, type, shape: dims };
+}

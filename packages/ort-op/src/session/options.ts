@@ -1,0 +1,99 @@
+import { dirname } from 'node:path';
+import type { PrecisionName, Schedule, ScheduleJson } from '@mxattn/core';
+import type { InferenceSession } from 'onnxruntime-common';
+import type { NativeSessionOptions } from '../native/addon.js';
+
+/**
+ * - `native`: this package's CPU kernel inside a session of its own; an error where it cannot be used.
+ * - `stock`: an unchanged onnxruntime-node session.
+ * - `auto`: `native` where it works, else `stock`, announced once.
+ */
+export type SessionBackend = 'auto' | 'native' | 'stock';
+
+/** Options of `createSession`: ONNX Runtime's own and these. Give a precision or a schedule, not both. */
+export interface MxattnSessionOptions extends InferenceSession.SessionOptions {
+  /** One precision for every run and layer; default f32. */
+  readonly precision?: PrecisionName;
+  /** Precision by step, layer and phase: a schedule, its JSON or its string form. */
+  readonly schedule?: Schedule | ScheduleJson | string;
+  /** Default `auto`. */
+  readonly backend?: SessionBackend;
+  /** Threads within an operator; short for `intraOpNumThreads`. */
+  readonly threads?: number;
+  /** Build of the CPU kernel, for tests and comparisons; default the fastest. */
+  readonly isa?: string;
+  /** The module whose onnxruntime-node is used (file URL or path); default this package. */
+  readonly runtime?: string | URL;
+}
+
+const OPTIMIZATION_LEVELS = { disabled: 0, basic: 1, extended: 2, layout: 3, all: 99 } as const;
+
+/** Names the option that a session of this package cannot honour, or returns undefined. */
+export function unsupportedOption(options: MxattnSessionOptions): string | undefined {
+  for (const provider of options.executionProviders ?? []) {
+    const name = typeof provider === 'string' ? provider : provider.name;
+    if (name !== 'cpu') return `executionProviders has "${name}"; only cpu is supported`;
+  }
+  if (options.enableProfiling) return 'enableProfiling is not supported';
+  if (options.optimizedModelFilePath) return 'optimizedModelFilePath is not supported';
+  if (options.externalData?.length)
+    return 'externalData is not supported; pass the path of the model instead';
+  const locations = options.preferredOutputLocation;
+  for (const location of typeof locations === 'object' ? Object.values(locations) : [locations ?? 'cpu']) {
+    if (location !== 'cpu') return `preferredOutputLocation is "${location}"; only cpu is supported`;
+  }
+  return undefined;
+}
+
+/** ONNX Runtime's options in the form the addon takes them. */
+export function nativeOptions(
+  options: MxattnSessionOptions,
+  isa: string,
+  modelPath: string | undefined,
+): NativeSessionOptions {
+  const threads = options.threads ?? options.intraOpNumThreads;
+  return {
+    isa,
+    ...defined({
+      intraOpNumThreads: threads,
+      interOpNumThreads: options.interOpNumThreads,
+      enableMemPattern: options.enableMemPattern,
+      enableCpuMemArena: options.enableCpuMemArena,
+      logId: options.logId,
+      logSeverityLevel: options.logSeverityLevel,
+      freeDimensionOverrides: options.freeDimensionOverrides,
+    }),
+    graphOptimizationLevel: OPTIMIZATION_LEVELS[options.graphOptimizationLevel ?? 'all'],
+    executionMode: options.executionMode === 'parallel' ? 1 : 0,
+    config: {
+      ...configEntries(options.extra),
+      // A rewritten model is passed as bytes; its external data stays beside the original file.
+      ...(modelPath ? { 'session.model_external_initializers_file_folder_path': dirname(modelPath) } : {}),
+    },
+  };
+}
+
+/** The options for a stock session: this package's own taken out. */
+export function stockOptions(options: MxattnSessionOptions): InferenceSession.SessionOptions {
+  const { precision, schedule, backend, threads, isa, runtime, ...rest } = options;
+  return threads === undefined ? rest : { ...rest, intraOpNumThreads: threads };
+}
+
+type Defined<T> = { [K in keyof T]?: Exclude<T[K], undefined> };
+
+function defined<T extends object>(values: T): Defined<T> {
+  return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as Defined<T>;
+}
+
+/** `extra` nests the parts of ONNX Runtime's dotted configuration keys. */
+function configEntries(extra: Record<string, unknown> = {}, prefix = ''): Record<string, string> {
+  const entries: Record<string, string> = {};
+  for (const [key, value] of Object.entries(extra)) {
+    if (typeof value === 'object' && value !== null) {
+      Object.assign(entries, configEntries(value as Record<string, unknown>, `${prefix}${key}.`));
+    } else {
+      entries[prefix + key] = String(value);
+    }
+  }
+  return entries;
+}

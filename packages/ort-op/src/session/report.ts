@@ -1,0 +1,15 @@
+import type { AttentionSummary, LeftAttention } from '../find/index.js';
+
+/** What a session did with its model. */
+export interface SessionReport {
+  /** What runs: this package's CPU kernel, or a stock session. */
+  readonly backend: 'native' | 'stock';
+  /** Why a stock session, where one was not asked for. */
+  readonly reason?: string;
+  /** Build of the CPU kernel, with `native`. */
+  readonly isa?: string;
+  /** Attentions that run on this package's kernel, in graph order. */
+  readonly replaced: readonly AttentionSummary[];
+  /** Attentions left as they were, each with the reason. */
+  readonly left: readonly LeftAttention[];
+}
