@@ -6,6 +6,8 @@ import { summaryOf } from '../find/summary.js';
 import { GraphIndex, type ModelProto, type ModelSource, opsets, readModel } from '../model/index.js';
 import { copy } from '../model/messages.js';
 import { OperatorSetIdProtoSchema } from '../model/onnx_pb.js';
+import { inOrder } from '../model/order.js';
+import { Biases } from './bias.js';
 import { isConverted, reportConverted } from './converted.js';
 import { Edits } from './edits.js';
 import { replaceAttention } from './replace.js';
@@ -56,6 +58,7 @@ export function convertModel(
   const replaced: FoundAttention[] = [];
   const left: LeftAttention[] = [...attentions.left];
   const edits = new Edits();
+  const biases = new Biases();
   for (const attention of attentions.found) {
     const reason =
       attention.selfAttention || options.crossAttention
@@ -65,7 +68,7 @@ export function convertModel(
       left.push({ node: nameOf(attention.anchor), reason });
       continue;
     }
-    replaceAttention(edits, target, attention, replaced.length);
+    replaceAttention(edits, target, attention, { layer: replaced.length, biases });
     replaced.push(attention);
   }
   const report = { replaced: replaced.map((each, layer) => summaryOf(each, layer)), left };
@@ -74,7 +77,8 @@ export function convertModel(
   const additions = target.additions(model, replaced);
   return {
     model: copy(model, {
-      graph: edits.apply(index, additions),
+      // A mask that layers share is computed where the first of them ends, which may be behind another.
+      graph: inOrder(edits.apply(index, additions)),
       functions: [...model.functions, ...additions.functions],
       opsetImport: [
         ...model.opsetImport,
