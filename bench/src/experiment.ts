@@ -1,7 +1,7 @@
 import {
   attentionSpec,
   attentionTrace,
-  calibrateEfq,
+  calibrate,
   type EfqCalibration,
   emulateAttention,
   type Recipe,
@@ -56,7 +56,7 @@ export function runJob(job: Job): JobResult {
     headSize: shape.size,
   });
   if (job.kind === 'calibrate') {
-    const calibration = calibrateEfq(scoreSamples(head, spec), { table: job.table });
+    const calibration = calibrate(scoreSamples(head, spec), { table: job.table });
     return { kind: 'calibrate', key: job.key, calibration };
   }
   const reference = referenceAttention(head, spec);

@@ -11,8 +11,7 @@ export type PaperPrecision = keyof typeof published;
 
 export const paperPrecisions = Object.keys(published) as PaperPrecision[];
 
-/** Other recipes of the library, measured on the same inputs. */
-export const variants: readonly PrecisionName[] = [
+const others: readonly PrecisionName[] = [
   'mxfp8-lifted',
   'mxfp6-direct',
   'f4f8',
@@ -23,11 +22,20 @@ export const variants: readonly PrecisionName[] = [
   'efq4-lut',
 ];
 
+/** Other recipes of the library, and exponents aligned for 8-bit integers, measured on the same inputs. */
+export const variants: readonly Recipe[] = [
+  ...others.map((name) => recipes[name]),
+  { ...recipes.mxfp6, name: 'mxfp6 aligned', aligned: true },
+  { ...recipes.mxfp4, name: 'mxfp4 aligned', aligned: true },
+];
+
 export const seeds = Array.from({ length: 10 }, (_, i) => i + 1);
 
 /** The paper's shape; a sample of its 4096 queries, which are independent of each other. */
 export const paperShape: HeadShape = { queries: 256, keys: 4096, size: 128 };
-export const stressShape: HeadShape = { queries: 256, keys: 1024, size: 128 };
+export const stressShape: HeadShape = { queries: 128, keys: 1024, size: 128 };
+// Two groups of queries; and only a stair of more than 128 log2 units also leaves the range of bfloat16.
+export const stairShape: HeadShape = { queries: 256, keys: 2048, size: 128 };
 export const efqShape: HeadShape = { queries: 128, keys: 1024, size: 128 };
 const calibrationShape: HeadShape = { queries: 64, keys: 512, size: 128 };
 
@@ -79,10 +87,13 @@ export function firstJobs(): Job[] {
       kind: 'errors',
       key: 'papers',
       inputs: { distribution: 'normal', shape: paperShape, seed },
-      recipes: [
-        ...paperPrecisions.flatMap((name) => pipelines(name).slice(0, 2)),
-        ...variants.map((name) => recipes[name]),
-      ],
+      recipes: paperPrecisions.flatMap((name) => pipelines(name).slice(0, 2)),
+    });
+    jobs.push({
+      kind: 'errors',
+      key: 'variants',
+      inputs: { distribution: 'normal', shape: { ...paperShape, queries: 128 }, seed },
+      recipes: [...variants],
     });
   }
   // The tail behind a sink gets longer with the keys: what a fixed scale of the weights makes of it.
@@ -99,7 +110,7 @@ export function firstJobs(): Job[] {
       jobs.push({
         kind: 'errors',
         key: `stress ${distribution}`,
-        inputs: { distribution, shape: stressShape, seed },
+        inputs: { distribution, shape: distribution === 'maxstair' ? stairShape : stressShape, seed },
         recipes: paperPrecisions.flatMap(pipelines),
       });
     }

@@ -19,42 +19,36 @@ function svg(options: Plot.PlotOptions): string {
     width: 760,
     height: 320,
     marginLeft: 48,
-    style: 'font-family: system-ui, sans-serif; background: white;',
+    style: { fontFamily: 'system-ui, sans-serif', background: 'white' },
     ...options,
   });
   element.setAttribute('xmlns', 'http://www.w3.org/2000/svg');
   return element.outerHTML;
 }
 
-/** Grouped bars, named below and labelled with their values. */
+/** Groups of bars, every bar named and labelled with its value. */
 function bars(data: Bar[], colors: Record<string, string>, options: Plot.PlotOptions = {}): string {
   const series = Object.keys(colors);
+  const groups = [...new Set(data.map(({ group }) => group))];
   return svg({
-    marginBottom: 60,
-    x: { axis: null, domain: series },
-    fx: { label: null, padding: 0.15, domain: [...new Set(data.map(({ group }) => group))] },
+    marginLeft: 160,
+    marginRight: 100,
+    insetRight: 36,
+    height: 60 + groups.length * (20 + 16 * series.length),
+    y: { label: null, domain: series },
+    fy: { label: null, padding: 0.2, domain: groups },
     color: { domain: series, range: Object.values(colors) },
-    y: { label: 'relative error, %', grid: true },
+    x: { label: 'relative error, %', grid: true },
     ...options,
     marks: [
-      Plot.barY(data, { fx: 'group', x: 'series', y: 'percent', fill: 'series' }),
+      Plot.barX(data, { fy: 'group', y: 'series', x: 'percent', fill: 'series' }),
       Plot.text(data, {
-        fx: 'group',
-        x: 'series',
-        y: 'percent',
+        fy: 'group',
+        y: 'series',
+        x: 'percent',
         text: ({ percent }: Bar) => percent.toFixed(1),
-        dy: -6,
-        fontSize: 9,
-      }),
-      Plot.text(data, {
-        fx: 'group',
-        x: 'series',
-        frameAnchor: 'bottom',
-        text: 'series',
-        rotate: -35,
-        dy: 8,
-        textAnchor: 'end',
-        fontSize: 9,
+        textAnchor: 'start',
+        dx: 4,
       }),
     ],
   });
@@ -104,13 +98,14 @@ export function plots(table: Table): Record<string, string> {
     'stress.svg': bars(
       stress,
       { ...pair, 'no rollback': noRollback },
-      { y: { type: 'sqrt', label: 'mxfp8: relative error, %', grid: true }, width: 900 },
+      { x: { type: 'sqrt', label: 'mxfp8: relative error, %', grid: true } },
     ),
-    'efq.svg': bars(efq, efqSeries, { width: 960, marginBottom: 110, height: 380 }),
+    'efq.svg': bars(efq, efqSeries, { marginRight: 140 }),
     'keys.svg': svg({
       marginRight: 130,
       x: { type: 'log', base: 2, label: 'keys', tickFormat: 'd' },
-      y: { label: 'relative error, %', grid: true, zero: true },
+      height: 420,
+      y: { type: 'log', label: 'relative error, %', grid: true, domain: [5, 25] },
       color: { domain: Object.keys(pair), range: Object.values(pair) },
       marks: [
         Plot.lineY(keys, {
@@ -130,8 +125,7 @@ export function plots(table: Table): Record<string, string> {
               fill: 'series',
               textAnchor: 'start',
               dx: 8,
-              // The two lines of a precision lie close together.
-              dy: i === 0 ? 6 : -5,
+              dy: i === 0 ? 4 : -4,
             },
           ),
         ),

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
 import type { Job, JobResult } from './experiment.js';
@@ -9,12 +10,10 @@ export async function runJobs(jobs: readonly Job[], onDone: () => void): Promise
   async function drain(worker: Worker): Promise<void> {
     while (next < jobs.length) {
       const index = next++;
-      results[index] = await new Promise<JobResult>((resolve, reject) => {
-        worker.once('message', resolve);
-        worker.once('error', reject);
-        worker.postMessage(jobs[index]);
-      });
-      worker.removeAllListeners();
+      worker.postMessage(jobs[index]);
+      // Rejects if the worker fails.
+      const [result] = (await once(worker, 'message')) as [JobResult];
+      results[index] = result;
       onDone();
     }
   }

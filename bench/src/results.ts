@@ -12,6 +12,7 @@ import {
   paperShape,
   published,
   seeds,
+  stairShape,
   stressShape,
   variants,
 } from './plan.js';
@@ -50,7 +51,7 @@ export interface Check {
 
 /** Everything that `npm run table` measures. */
 export interface Table {
-  settings: { seeds: number[]; papers: object; stress: object; efq: object };
+  settings: { seeds: number[]; papers: object; stress: object; maxstair: object; efq: object };
   papers: Record<PaperPrecision, Pair & { published: number }>;
   variants: Record<string, ErrorSummary>;
   stress: Record<string, Record<PaperPrecision, StressRow>>;
@@ -107,9 +108,9 @@ export function summarize(results: readonly JobResult[]): Table {
   };
 
   const table: Omit<Table, 'checks'> = {
-    settings: { seeds, papers: paperShape, stress: stressShape, efq: efqShape },
+    settings: { seeds, papers: paperShape, stress: stressShape, maxstair: stairShape, efq: efqShape },
     papers: perPrecision((name) => ({ ...pair('papers', name), published: published[name] })),
-    variants: Object.fromEntries(variants.map((name) => [name, errors('papers', name)])),
+    variants: Object.fromEntries(variants.map(({ name }) => [name, errors('variants', name)])),
     stress: Object.fromEntries(
       distributionNames.map((name) => [
         name,

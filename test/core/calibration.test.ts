@@ -1,6 +1,6 @@
 import {
   attentionSpec,
-  calibrateEfq,
+  calibrate,
   conventional,
   type EfqCalibration,
   efqPipeline,
@@ -38,8 +38,8 @@ function measured(softmax: SoftmaxPipeline): number {
 
 describe('EFQ calibration', () => {
   const samples = scoreSamples(tensors, spec);
-  const affine = calibrateEfq(samples);
-  const withTable = calibrateEfq(samples, { table: true });
+  const affine = calibrate(samples);
+  const withTable = calibrate(samples, { table: true });
 
   test('reports the errors that its pipelines and its baseline really have', () => {
     expect(samples).toHaveLength(2);
@@ -63,7 +63,7 @@ describe('EFQ calibration', () => {
   });
 
   test('is deterministic and survives JSON', () => {
-    expect(calibrateEfq(samples, { table: true })).toEqual(withTable);
+    expect(calibrate(samples, { table: true })).toEqual(withTable);
     const loaded = JSON.parse(JSON.stringify(withTable)) as EfqCalibration;
     expect(loaded).toEqual(withTable);
     expect(efqPipeline(loaded)).toEqual(efqPipeline(withTable));
@@ -71,7 +71,7 @@ describe('EFQ calibration', () => {
 
   test('reports progress up to the end', () => {
     const seen: number[] = [];
-    calibrateEfq(samples, { onProgress: (done) => seen.push(done) });
+    calibrate(samples, { onProgress: (done) => seen.push(done) });
     expect(seen).toEqual(seen.toSorted((a, b) => a - b));
     expect(seen.at(-1)).toBe(1);
   });
@@ -87,6 +87,6 @@ describe('EFQ calibration', () => {
   });
 
   test('refuses samples without a visible key', () => {
-    expect(() => calibrateEfq([])).toThrow(/no sample/);
+    expect(() => calibrate([])).toThrow(/no sample/);
   });
 });

@@ -1,4 +1,5 @@
 import {
+  alignLines,
   decodeE8m0,
   decodeElement,
   dequantizeBlocks,
@@ -238,6 +239,41 @@ describe('properties of block quantisation', () => {
         expect(amax / decodeE8m0(scales[0]!)).toBeLessThanOrEqual(elementFormats[format].max);
       }),
     );
+  });
+});
+
+describe('one exponent per line, for 8-bit integers', () => {
+  const aligned = (format: ElementName, values: Float32Array) => {
+    const view = rowView(1, values.length);
+    const tensor = quantizeBlocks(values, view, { format, rule: 'floor' });
+    const blocks = dequantizeBlocks(tensor, view, new Float32Array(values.length));
+    const lines = blocks.slice();
+    alignLines(lines, view, tensor);
+    return { blocks, lines };
+  };
+  const twoBlocks = (ratio: number) =>
+    Float32Array.from({ length: 64 }, (_, i) => Math.sin(i * i) * (i < 32 ? 1 : ratio));
+
+  test('E2M1 is exact down to an eighth of the largest block, E2M3 to a half', () => {
+    for (const [format, exact] of [
+      ['e2m1', 1 / 8],
+      ['e2m3', 1 / 2],
+    ] as const) {
+      const same = aligned(format, twoBlocks(exact));
+      expect(same.lines).toEqual(same.blocks);
+      const smaller = aligned(format, twoBlocks(exact / 4));
+      expect(smaller.lines).not.toEqual(smaller.blocks);
+      expect(smaller.lines.subarray(0, 32)).toEqual(smaller.blocks.subarray(0, 32));
+    }
+  });
+
+  test('every value is an integer of 8 bits', () => {
+    const { lines } = aligned('e2m3', twoBlocks(1 / 16));
+    const unit = Math.min(...lines.map(Math.abs).filter((x) => x > 0));
+    for (const x of lines) {
+      expect(Number.isInteger(x / unit)).toBe(true);
+      expect(Math.abs(x / unit)).toBeLessThanOrEqual(127);
+    }
   });
 });
 

@@ -9,14 +9,16 @@ import {
   type SoftmaxPipeline,
 } from '@mxattn/core';
 import { describe, expect, test } from 'vitest';
-import { golden } from './golden.js';
+import { golden, relativeError } from './golden.js';
 import { normal } from './random.js';
 
 interface GoldenSchraudolph {
   c: number;
   t: number[];
   bf16_value: number[];
+  fp32_value: number[];
   e4m3_value: number[];
+  e2m3_block_code: number[];
 }
 
 /** The weights that a pipeline gives to scores in log2 units, normalised: its output on V = identity. */
@@ -24,12 +26,20 @@ function weightsOf(
   pipeline: SoftmaxPipeline,
   scores: ArrayLike<number>,
   sink = -Infinity,
+  arithmetic: 'f64' | 'f32' = 'f64',
 ): { weights: Float64Array; rollbacks: number; saturations: number; drift: number } {
   const n = scores.length;
   const identity = new Float64Array(n * n);
   for (let j = 0; j < n; j++) identity[j * n + j] = 1;
   const weights = new Float64Array(n);
-  const trace = rowSoftmax(pipeline, 64, n).run(Float64Array.from(scores), 0, n, identity, sink, weights);
+  const trace = rowSoftmax(pipeline, 64, n, arithmetic).run(
+    Float64Array.from(scores),
+    0,
+    n,
+    identity,
+    sink,
+    weights,
+  );
   return { weights, ...trace };
 }
 
@@ -44,25 +54,53 @@ const pipelines: [string, SoftmaxPipeline][] = [
 ];
 
 describe('Schraudolph', () => {
-  const { c, t, bf16_value, e4m3_value } = golden<GoldenSchraudolph>('schraudolph');
+  const { c, t, bf16_value, fp32_value, e4m3_value, e2m3_block_code } =
+    golden<GoldenSchraudolph>('schraudolph');
+  const schraudolph = (stage: 'bf16' | 'f32'): SoftmaxPipeline => ({
+    ...fused(E4M3, null),
+    weights: {
+      kind: 'exponential',
+      exponential: { kind: 'schraudolph', correction: SCHRAUDOLPH_CORRECTION, stage },
+      operand: null,
+    },
+  });
+  const directE2m3: SoftmaxPipeline = {
+    ...fused(E4M3, null),
+    weights: { kind: 'direct', format: 'e2m3', shift: 0, correction: SCHRAUDOLPH_CORRECTION },
+  };
 
   test('the correction', () => expect(SCHRAUDOLPH_CORRECTION).toBe(c));
 
   // Two keys, the first at the reference: the ratio of their weights is P(t) / P(0).
-  test.each([
-    ['bf16', { ...fused(E4M3, null) }, bf16_value],
-    ['direct e4m3', directE4m3(0), e4m3_value],
-  ] as const)('to %s', (name, pipeline, values) => {
-    const unrounded: SoftmaxPipeline =
-      pipeline.weights.kind === 'exponential'
-        ? { ...pipeline, weights: { ...pipeline.weights, operand: null } }
-        : pipeline;
+  test.each<[string, SoftmaxPipeline, number[]]>([
+    ['bfloat16', schraudolph('bf16'), bf16_value],
+    ['float32', schraudolph('f32'), fp32_value],
+    ['direct E4M3', directE4m3(0), e4m3_value],
+    ['direct E2M3', directE2m3, e2m3_block_code.map((code) => elementFormats.e2m3.values[code]!)],
+  ])('to %s', (_, pipeline, values) => {
     const atReference = values[t.indexOf(0)]!;
     t.forEach((x, i) => {
       if (x > 0) return;
-      const { weights } = weightsOf(unrounded, [0, x]);
-      expect(weights[1]! / weights[0]!, `${name} of ${x}`).toBeCloseTo(values[i]! / atReference, 12);
+      // The file's affine values are float32 numbers.
+      const { weights } = weightsOf(pipeline, [0, x], -Infinity, 'f32');
+      expect(weights[1]! / weights[0]!, `t = ${x}`).toBeCloseTo(values[i]! / atReference, 12);
     });
+  });
+});
+
+describe('direct codes of narrow formats', () => {
+  const rule = { kind: 'direct', format: 'e2m3', shift: 0, correction: SCHRAUDOLPH_CORRECTION } as const;
+  const scores = normal(512, 3, 3);
+  const exact = weightsOf(conventional(null), scores).weights;
+  const errorOf = (weights: SoftmaxPipeline['weights']) =>
+    relativeError(weightsOf({ ...conventional(null), weights }, scores).weights, exact);
+
+  test('need an exponent per block, and a second piece below it', () => {
+    const plain = errorOf(rule);
+    const blocks = errorOf({ ...rule, blocks: true });
+    const pieces = errorOf({ ...rule, blocks: true, pieces: 2 });
+    expect(blocks).toBeLessThan(plain / 2);
+    expect(pieces).toBeLessThan(blocks);
   });
 });
 
@@ -132,6 +170,20 @@ describe('the rollback of the frozen reference', () => {
     const { weights, rollbacks, saturations } = weightsOf(fused(E4M3, null), late(12));
     expect({ rollbacks, saturations }).toEqual({ rollbacks: 0, saturations: 1 });
     expect(weights[100]).toBeCloseTo(elementFormats.e4m3.max / (elementFormats.e4m3.max + 127), 3);
+  });
+
+  test('block scales saturate only where bfloat16 ends', () => {
+    expect(weightsOf(fused(E2M3, null), late(120)).weights[100]).toBeCloseTo(1, 12);
+    const { weights, saturations } = weightsOf(fused(E2M3, null), late(200));
+    expect(weights[100]).toBeCloseTo(1, 12);
+    // Besides the weights that the floor rule clips in their blocks at any height.
+    expect(saturations).toBe(weightsOf(fused(E2M3, null), late(120)).saturations + 1);
+  });
+
+  test('NaN raises the reference too, and makes its row NaN', () => {
+    const { weights, rollbacks } = weightsOf(fused(E4M3), late(NaN));
+    expect(rollbacks).toBe(1);
+    expect(weights.every(Number.isNaN)).toBe(true);
   });
 
   test('a first tile without a key leaves the reference to the next one', () => {

@@ -10,13 +10,14 @@ export { referenceAttention } from './attention/reference.js';
 export * from './attention/spec.js';
 export { type AttentionTensors, checkTensors, type ScoreTensor } from './attention/tensors.js';
 export {
-  calibrateEfq,
+  type CalibrationOptions,
+  calibrate,
   type EfqCalibration,
-  type EfqCalibrationOptions,
   efqPipeline,
 } from './calibration/efq.js';
 export { type ScoreSample, scoreSamples } from './calibration/sample.js';
 export { MxattnError } from './errors.js';
+export * from './formats/align.js';
 export * from './formats/block.js';
 export * from './formats/e8m0.js';
 export * from './formats/element.js';

@@ -18,15 +18,18 @@ export {
   writeModel,
 } from './model/index.js';
 export { nativeBackend } from './native/backend.js';
-export { isaLevels } from './native/isa.js';
+export { addonStatus, isaLevels } from './native/isa.js';
 export {
   type ConversionReport,
   type ConvertOptions,
   convertModel,
+  type FusedValues,
   fusedDomain,
   fusedOperator,
+  fusedValues,
   precisionInput,
   type TargetName,
+  withOutputs,
 } from './rewrite/index.js';
 export { createSession } from './session/create.js';
 export type { MxattnSessionOptions, SessionBackend } from './session/options.js';

@@ -1,3 +1,4 @@
+import { alignLines } from '../formats/align.js';
 import { type BlockScheme, dequantizeBlocks, quantizeBlocks, type Reals } from '../formats/block.js';
 import { elementFormats, encodeElement } from '../formats/element.js';
 import { hadamardRows, hasHadamard } from '../formats/hadamard.js';
@@ -42,8 +43,10 @@ export interface EmulationOptions<T extends Reals = Float32Array> {
 }
 
 /** Replaces rows by their quantised values. */
-function roundToBlocks(rows: Float64Array, view: LineView, scheme: BlockScheme): void {
-  dequantizeBlocks(quantizeBlocks(rows, view, scheme), view, rows);
+function roundToBlocks(rows: Float64Array, view: LineView, scheme: BlockScheme, aligned = false): void {
+  const tensor = quantizeBlocks(rows, view, scheme);
+  dequantizeBlocks(tensor, view, rows);
+  if (aligned) alignLines(rows, view, tensor);
 }
 
 /** Replaces values by their quantised values under one scale. */
@@ -102,7 +105,7 @@ export function emulateAttention<T extends Reals = Float32Array>(
     if (rotated && arithmetic === 'f32') rows.set(rotatedInF32(rows));
     else if (rotated) hadamardRows(rows, headSize);
     if (recipe.stage === 'bf16') for (let i = 0; i < rows.length; i++) rows[i] = fromBf16(toBf16(rows[i]!));
-    if (recipe.queryKey) roundToBlocks(rows, rowView(length, headSize), recipe.queryKey);
+    if (recipe.queryKey) roundToBlocks(rows, rowView(length, headSize), recipe.queryKey, recipe.aligned);
   }
 
   function rotatedInF32(rows: Float64Array): Float32Array {
@@ -117,7 +120,7 @@ export function emulateAttention<T extends Reals = Float32Array>(
     prepareKey: (rows) => prepare(rows, keyLength, 1),
     prepareValue: (rows) => {
       if (recipe.value?.rule === 'tensor') roundToScale(rows, recipe.value, valueScale);
-      else if (recipe.value) roundToBlocks(rows, valueView, recipe.value);
+      else if (recipe.value) roundToBlocks(rows, valueView, recipe.value, recipe.aligned);
     },
     score: (query, start, keys, begin, end, scores) => dot(query, start, keys, headSize, begin, end, scores),
     reduce(scores, begin, end, values, sink, out, row) {

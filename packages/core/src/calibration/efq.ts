@@ -24,8 +24,8 @@ export interface EfqCalibration {
   readonly rows: number;
 }
 
-/** How {@link calibrateEfq} searches. */
-export interface EfqCalibrationOptions {
+/** How {@link calibrate} searches. */
+export interface CalibrationOptions {
   /** Also look for the table of EFQ-LUT; default false. */
   readonly table?: boolean;
   /** Called with the share of the work that is done, 0 to 1. */
@@ -58,10 +58,7 @@ const REFINEMENTS = 4;
  * @param samples score blocks, captured ({@link scoreSamples}) or synthetic.
  * @throws MxattnError if there is no row with a key.
  */
-export function calibrateEfq(
-  samples: readonly ScoreSample[],
-  options: EfqCalibrationOptions = {},
-): EfqCalibration {
+export function calibrate(samples: readonly ScoreSample[], options: CalibrationOptions = {}): EfqCalibration {
   const { table: wantsTable = false, onProgress } = options;
   const prepared = samples.map(prepare).filter(({ norm }) => norm > 0);
   if (prepared.length === 0) throw new MxattnError('EFQ calibration: no sample has a row with a visible key');

@@ -15,7 +15,7 @@ export interface ScoreSample {
 }
 
 /**
- * The scores that an attention computes, one sample per batch and head: what {@link calibrateEfq} works on.
+ * The scores that an attention computes, one sample per batch and head: what {@link calibrate} works on.
  * Capture Q, K and V in a model to calibrate for it.
  *
  * @throws MxattnError if a tensor does not fit the spec.

@@ -34,10 +34,30 @@ export interface Recipe {
   readonly hadamard: boolean;
   /** Format to which folded and rotated Q and K are rounded before they are quantised; default none. */
   readonly stage?: 'bf16';
+  /**
+   * Operands share one exponent per line (a token of Q or K, a channel of V), as kernels on 8-bit integers have
+   * it: blocks with small scales lose the bits that do not fit. Default: every block keeps its own.
+   */
+  readonly aligned?: boolean;
   /** Keys per softmax step. */
   readonly tile: number;
   readonly softmax: SoftmaxPipeline;
 }
+
+/** Names of the precisions; {@link recipes} says what each is. */
+export type PrecisionName =
+  | 'f32'
+  | 'mxfp6'
+  | 'mxfp4'
+  | 'mxfp8'
+  | 'efq4'
+  | 'efq4-lut'
+  | 'f4f8'
+  | 'f6f8'
+  | 'f6f4'
+  | 'f8f6'
+  | 'mxfp6-direct'
+  | 'mxfp8-lifted';
 
 type RecipeData = Omit<Recipe, 'name'>;
 
@@ -60,8 +80,7 @@ function quantized(
   return { id, queryKey, value, hadamard: true, tile: KEY_TILE, softmax };
 }
 
-const data = {
-  /** No quantisation, conventional softmax. */
+const data: Record<PrecisionName, RecipeData> = {
   f32: {
     id: 0,
     queryKey: null,
@@ -70,35 +89,36 @@ const data = {
     tile: KEY_TILE,
     softmax: conventional(null),
   },
-  /** Fused-Softmax Attention's MXFP6, MXFP4 and MXFP8. */
   mxfp6: quantized(1, E2M3, E2M3, fused(E2M3_WEIGHTS)),
   mxfp4: quantized(2, E2M1, E2M1, fused(E2M3_CEIL_WEIGHTS)),
   mxfp8: quantized(3, E4M3_QK, { format: 'e4m3', rule: 'ceil' }, fused(E4M3_WEIGHTS)),
-  /** MXFP4 operands with the four-bit weights of EFQ-Softmax, affine and with a table. */
   efq4: quantized(4, E2M1, E2M1, efq(-2.2, 0.65)),
   'efq4-lut': quantized(5, E2M1, E2M1, efq(-2.52, 0.35, [0, 1, 1, 1, 1, 1, 2, 2, 3, 4, 4, 5, 6, 6, 7, 7])),
-  /** Mixed formats of AMD's kernels: bits of Q and K, then bits of V. FP8 V has one scale for the tensor. */
+  // FP8 V has one scale for the whole tensor.
   f4f8: quantized(6, E2M1, E4M3_TENSOR, fused(E4M3_WEIGHTS)),
   f6f8: quantized(7, E2M3, E4M3_TENSOR, fused(E4M3_WEIGHTS)),
   f6f4: quantized(8, E2M3, E2M1, fused(E2M3_CEIL_WEIGHTS)),
   f8f6: quantized(9, E4M3_QK, E2M3, fused(E2M3_WEIGHTS)),
-  /** MXFP6 operands, weights straight as E4M3 codes that are 16 at the reference. */
   'mxfp6-direct': quantized(10, E2M3, E2M3, directE4m3(4)),
-  /** MXFP8 with weights that are 16 at the reference, so that a long tail behind a sink does not vanish. */
   'mxfp8-lifted': quantized(
     11,
     E4M3_QK,
     { format: 'e4m3', rule: 'ceil' },
     fused({ format: 'e4m3', scale: { exponent: -4 } }),
   ),
-} as const satisfies Record<string, RecipeData>;
+};
 
-/** Names of the precisions. */
-export type PrecisionName = keyof typeof data;
-
-/** Every precision by its name. */
+/**
+ * Every precision by its name:
+ * - `f32`: nothing is quantised, conventional softmax.
+ * - `mxfp8`, `mxfp6`, `mxfp4`: Fused-Softmax Attention (arXiv 2611.09225); `mxfp4` has six-bit weights.
+ * - `efq4`, `efq4-lut`: MXFP4 operands and the four-bit weights of EFQ-Softmax (arXiv 2609.09721).
+ * - `f4f8`, `f6f8`, `f6f4`, `f8f6`: mixed formats of AMD's kernels, bits of Q and K, then bits of V.
+ * - `mxfp6-direct`: MXFP6 operands, weights straight as E4M3 codes that are 16 at the reference.
+ * - `mxfp8-lifted`: `mxfp8` with weights that are 16 at the reference, so that a long tail does not vanish.
+ */
 export const recipes: Readonly<Record<PrecisionName, Recipe>> = Object.fromEntries(
-  Object.entries<RecipeData>(data).map(([name, recipe]) => [name, { name, ...recipe }]),
+  Object.entries(data).map(([name, recipe]) => [name, { name, ...recipe }]),
 ) as Record<PrecisionName, Recipe>;
 
 /** Whether a string names a precision. */

@@ -18,12 +18,12 @@ export type Reference =
   | { readonly kind: 'frozen'; readonly rollback: number | null };
 
 /**
- * How 2^x is computed: exactly, or by Schraudolph's affine map, the float whose bits are
- * 2^23 * (x + 127 - correction), rounded to bfloat16.
+ * How 2^x is computed: exactly, or by Schraudolph's affine map, the float32 whose bits are
+ * 2^23 * (x + 127 - correction), rounded to bfloat16 (unless `stage` says otherwise).
  */
 export type Exponential =
   | { readonly kind: 'exact' }
-  | { readonly kind: 'schraudolph'; readonly correction: number };
+  | { readonly kind: 'schraudolph'; readonly correction: number; readonly stage?: 'bf16' | 'f32' };
 
 /** The format of the weights as an operand of the product with V. */
 export interface WeightOperand {
@@ -36,7 +36,10 @@ export interface WeightOperand {
  * How a weight P, near 2^x, follows from a shifted score x = s - m:
  * - `exponential`: computed as a number, then rounded to the operand's format (null: not rounded).
  * - `direct`: the bits of the element are the rounded affine value 2^mantissaBits * (x + shift + bias -
- *   correction): Schraudolph's map straight to the element, whose weight at the reference is 2^shift.
+ *   correction): Schraudolph's map straight to the element, whose weight at the reference is 2^shift. With
+ *   `blocks`, x is taken relative to an exponent per block of 32 keys that puts the block's maximum into the
+ *   topmost binade, which is then also its scale; with two `pieces`, a second affine value follows 2^x where the
+ *   element is subnormal, and the larger of the two counts.
  * - `efq`: per block of 32 keys an exponent e = floor(max x) - 2, then the E2M1 code
  *   floor((x - e - tau) / step), clipped to 0..7. With a table the index is clipped to the table and the
  *   code read from it (EFQ-LUT).
@@ -52,6 +55,8 @@ export type WeightRule =
       readonly format: ElementName;
       readonly shift: number;
       readonly correction: number;
+      readonly blocks?: boolean;
+      readonly pieces?: 1 | 2;
     }
   | {
       readonly kind: 'efq';

@@ -1,7 +1,7 @@
 import { powerOfTwo, roundEven } from '../formats/bits.js';
 import { blockScale } from '../formats/block.js';
 import { decodeE8m0 } from '../formats/e8m0.js';
-import { type ElementName, elementFormats, encodeElement } from '../formats/element.js';
+import { elementFormats, encodeElement } from '../formats/element.js';
 import { fromBf16 } from '../formats/half.js';
 import { BLOCK_SIZE } from '../formats/view.js';
 import type { Arithmetic, Exponential, WeightOperand, WeightRule } from './pipeline.js';
@@ -18,7 +18,7 @@ export function weightStage(rule: WeightRule, arithmetic: Arithmetic): WeightSta
     case 'exponential':
       return sequence(exponentialStage(rule.exponential, arithmetic), operandStage(rule.operand));
     case 'direct':
-      return directStage(rule.format, rule.shift, rule.correction);
+      return directStage(rule);
     case 'efq':
       return efqStage(rule.tau, rule.step, rule.table);
   }
@@ -29,7 +29,17 @@ function sequence(first: WeightStage, second: WeightStage | null): WeightStage {
   return (tile, count) => first(tile, count) + second(tile, count);
 }
 
+// Bits of the largest finite numbers.
 const LARGEST_BF16 = 0x7f7f;
+const LARGEST_F32 = 0x7f7fffff;
+
+const float32 = new Float32Array(1);
+const bits32 = new Uint32Array(float32.buffer);
+
+function fromF32(bits: number): number {
+  bits32[0] = bits;
+  return float32[0]!;
+}
 
 function exponentialStage(exponential: Exponential, arithmetic: Arithmetic): WeightStage {
   const round = arithmetic === 'f32' ? Math.fround : (x: number) => x;
@@ -40,15 +50,18 @@ function exponentialStage(exponential: Exponential, arithmetic: Arithmetic): Wei
     };
   }
   const offset = (127 - exponential.correction) * 2 ** 23;
+  const narrow = exponential.stage === 'f32' ? 1 : 2 ** 16;
+  const largest = exponential.stage === 'f32' ? LARGEST_F32 : LARGEST_BF16;
+  const decode = exponential.stage === 'f32' ? fromF32 : fromBf16;
   return (tile, count) => {
     let saturated = 0;
     for (let i = 0; i < count; i++) {
       const x = tile[i]!;
       if (Number.isNaN(x)) continue;
       // Not rounded to float32, which near 2^30 would lose 6 bits: kernels add the offset to an integer.
-      const bits = roundEven(Math.max(0, x * 2 ** 23 + offset) / 2 ** 16);
-      if (bits > LARGEST_BF16) saturated++;
-      tile[i] = fromBf16(Math.min(bits, LARGEST_BF16));
+      const bits = roundEven(Math.max(0, x * 2 ** 23 + offset) / narrow);
+      if (bits > largest) saturated++;
+      tile[i] = decode(Math.min(bits, largest));
     }
     return saturated;
   };
@@ -77,19 +90,34 @@ function operandStage(operand: WeightOperand | null): WeightStage | null {
   };
 }
 
-function directStage(name: ElementName, shift: number, correction: number): WeightStage {
-  const { bias, mantissaBits, values, max } = elementFormats[name];
+function blockMaximum(tile: Float64Array, first: number, end: number): number {
+  let max = -Infinity;
+  for (let i = first; i < end; i++) max = Math.max(max, tile[i]!);
+  return max;
+}
+
+function directStage(rule: Extract<WeightRule, { kind: 'direct' }>): WeightStage {
+  const { bias, mantissaBits, maxExponent, values, max } = elementFormats[rule.format];
+  const { shift, correction, blocks = false, pieces = 1 } = rule;
   const steps = 2 ** mantissaBits;
-  const offset = shift + bias - correction;
   const top = values.indexOf(max);
   return (tile, count) => {
     let saturated = 0;
-    for (let i = 0; i < count; i++) {
-      const x = tile[i]!;
-      if (Number.isNaN(x)) continue;
-      const code = roundEven(Math.max(0, steps * (x + offset)));
-      if (code > top) saturated++;
-      tile[i] = values[Math.min(code, top)]!;
+    for (let first = 0; first < count; first += BLOCK_SIZE) {
+      const end = Math.min(first + BLOCK_SIZE, count);
+      const highest = blocks ? blockMaximum(tile, first, end) + shift : 0;
+      const exponent =
+        Number.isFinite(highest) && blocks ? Math.max(Math.floor(highest) - maxExponent, -127) : 0;
+      const scale = powerOfTwo(exponent);
+      for (let i = first; i < end; i++) {
+        const r = tile[i]! + shift - exponent;
+        if (Number.isNaN(r)) continue;
+        let affine = steps * (r + bias - correction);
+        if (pieces === 2) affine = Math.max(affine, steps * (0.25 * (r - 1 + bias) + 0.75));
+        const code = roundEven(Math.max(0, affine));
+        if (code > top) saturated++;
+        tile[i] = values[Math.min(code, top)]! * scale;
+      }
     }
     return saturated;
   };
@@ -104,8 +132,7 @@ function efqStage(tau: number, step: number, table: readonly number[] = IDENTITY
   return (tile, count) => {
     for (let first = 0; first < count; first += BLOCK_SIZE) {
       const end = Math.min(first + BLOCK_SIZE, count);
-      let max = -Infinity;
-      for (let i = first; i < end; i++) max = Math.max(max, tile[i]!);
+      const max = blockMaximum(tile, first, end);
       if (max === -Infinity) {
         tile.fill(0, first, end);
         continue;

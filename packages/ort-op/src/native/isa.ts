@@ -6,6 +6,15 @@ export function isaLevels(): string[] {
   return addon().isaLevels();
 }
 
+/** Whether the native addon is there, and what it can do. */
+export function addonStatus(): { readonly isaLevels?: readonly string[]; readonly error?: string } {
+  try {
+    return { isaLevels: isaLevels() };
+  } catch (error) {
+    return { error: (error as Error).message };
+  }
+}
+
 /**
  * The build to use: the given one, else the environment variable MXATTN_ISA, else the fastest.
  *

@@ -1,5 +1,5 @@
 import { findAttention, nameOf } from '../find/find.js';
-import type { AttentionSummary, FoundAttention } from '../find/index.js';
+import type { FoundAttention } from '../find/index.js';
 import { summaryOf } from '../find/summary.js';
 import { fusedDomain } from '../model/fused-operator.js';
 import { intAttribute, type ModelProto } from '../model/index.js';
@@ -8,11 +8,6 @@ import type { ConversionReport } from './convert.js';
 /** Whether a model has FusedAttention in it already. */
 export function isConverted(model: ModelProto): boolean {
   return model.opsetImport.some(({ domain }) => domain === fusedDomain);
-}
-
-/** The attentions of a model that was converted before, by layer; none for any other model. */
-export function convertedAttentions(model: ModelProto): AttentionSummary[] {
-  return isConverted(model) ? [...reportConverted(model).replaced] : [];
 }
 
 /** What an earlier conversion replaced. */

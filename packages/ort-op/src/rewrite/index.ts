@@ -1,4 +1,4 @@
 export { fusedDomain, fusedOperator, precisionInput } from '../model/fused-operator.js';
 export { type ConversionReport, type ConvertOptions, convertModel, type TargetName } from './convert.js';
-export { convertedAttentions } from './converted.js';
+export { type FusedValues, fusedValues, withOutputs } from './fused-values.js';
 export { withoutPrecisionDefault } from './targets/fused.js';

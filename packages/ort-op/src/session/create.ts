@@ -1,10 +1,10 @@
 import { MxattnError, precision, type Schedule } from '@mxattn/core';
 import type { InferenceSession } from 'onnxruntime-common';
-import { type ModelSource, modelInputs, modelOutputs, readModel, writeModel } from '../model/index.js';
+import { type ModelSource, modelInputs, modelOutputs, writeModel } from '../model/index.js';
 import { addon } from '../native/addon.js';
 import { nativeRecipes } from '../native/backend.js';
-import { chooseIsa } from '../native/isa.js';
-import { convertedAttentions, convertModel, withoutPrecisionDefault } from '../rewrite/index.js';
+import { addonStatus, chooseIsa } from '../native/isa.js';
+import { convertModel, withoutPrecisionDefault } from '../rewrite/index.js';
 import { FusedSession } from './fused-session.js';
 import { type MxattnSessionOptions, nativeOptions, stockOptions, unsupportedOption } from './options.js';
 import { sessionSchedule } from './precision.js';
@@ -50,7 +50,7 @@ export async function createSession(
   };
   if (backend === 'stock') return stock({ replaced: [], left: [] });
 
-  const obstacle = unsupportedOption(options) ?? addonObstacle();
+  const obstacle = unsupportedOption(options) ?? addonStatus().error;
   if (obstacle) {
     if (backend === 'native') throw new MxattnError(`backend native: ${obstacle}`);
     announce(obstacle);
@@ -58,12 +58,7 @@ export async function createSession(
   }
   const isa = chooseIsa(options.isa);
   checkPrecisions(plan);
-  const original = readModel(bytesOrPath);
-  const converted = convertedAttentions(original);
-  const { model, report } =
-    converted.length > 0
-      ? { model: original, report: { replaced: converted, left: [] } }
-      : convertModel(original);
+  const { model, report } = convertModel(bytesOrPath);
   const { replaced, left } = report;
   if (replaced.length === 0) return stock({ reason: 'no attention to replace', replaced, left });
 
@@ -88,16 +83,6 @@ function checkPrecisions(plan: Schedule): void {
       const names = nativeRecipes.map((recipe) => recipe.name).join(', ');
       throw new MxattnError(`the CPU kernel does not have precision ${name}; it has ${names}`);
     }
-  }
-}
-
-function addonObstacle(): string | undefined {
-  try {
-    addon();
-    return undefined;
-  } catch (error) {
-    if (error instanceof MxattnError) return error.message;
-    throw error;
   }
 }
 

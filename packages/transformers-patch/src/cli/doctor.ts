@@ -1,0 +1,84 @@
+import { createRequire } from 'node:module';
+import { cpus } from 'node:os';
+import { addonStatus, findRuntime } from '@mxattn/ort-op';
+import { Command } from 'commander';
+import { printJson, printTable } from './output.js';
+
+/** One thing that mxattn needs or can use. */
+interface Finding {
+  readonly what: string;
+  readonly works: boolean;
+  readonly found: string;
+  /** What to do about it where it does not work. */
+  readonly remedy: string;
+}
+
+/** `mxattn doctor` */
+export function doctorCommand(): Command {
+  return new Command('doctor')
+    .description('Shows what of mxattn works on this machine, and what to do about the rest.')
+    .option('--json', 'print JSON')
+    .addHelpText('after', '\nExamples:\n  mxattn doctor\n  mxattn doctor --json')
+    .action(({ json }: { json?: boolean }) => {
+      const findings = [node(), runtime(), addon(), transformers()];
+      if (json) printJson(findings);
+      else
+        printTable(
+          `mxattn on ${cpus()[0]?.model}, ${cpus().length} threads`,
+          findings.map((each) => ({ ...each })),
+        );
+    });
+}
+
+function node(): Finding {
+  const [major, minor] = process.versions.node.split('.').map(Number) as [number, number];
+  const works = major > 20 || (major === 20 && minor >= 17);
+  return {
+    what: 'Node.js',
+    works,
+    found: `${process.versions.node}, ${process.platform}-${process.arch}`,
+    remedy: works ? '' : 'install Node.js 20.17 or newer',
+  };
+}
+
+function runtime(): Finding {
+  try {
+    const { library, ort } = findRuntime();
+    const version = ort.env.versions.node ?? ort.env.versions.common;
+    return { what: 'onnxruntime-node', works: true, found: `${version}, ${library}`, remedy: '' };
+  } catch (error) {
+    return {
+      what: 'onnxruntime-node',
+      works: false,
+      found: (error as Error).message,
+      remedy: 'npm install onnxruntime-node',
+    };
+  }
+}
+
+function addon(): Finding {
+  const { error, isaLevels = [] } = addonStatus();
+  return {
+    what: 'CPU kernel',
+    works: error === undefined,
+    found: error?.split('. ')[0] ?? `builds for ${isaLevels.join(', ')}; ${isaLevels[0]} is used`,
+    remedy:
+      error === undefined ? '' : 'npx node-gyp rebuild in the folder of @mxattn/ort-op, with a C++ compiler',
+  };
+}
+
+function transformers(): Finding {
+  const require = createRequire(import.meta.url);
+  try {
+    const path = require.resolve('@huggingface/transformers');
+    const { version } = require(path.replace(/dist\/[^/]*$/, 'package.json')) as { version: string };
+    return { what: '@huggingface/transformers', works: true, found: version, remedy: '' };
+  } catch {
+    return {
+      what: '@huggingface/transformers',
+      works: false,
+      found: 'not installed',
+      remedy: 'npm install @huggingface/transformers, if patch() is to be used',
+    };
+  }
+}
