@@ -67,11 +67,15 @@ describe('ai.onnx Attention', () => {
     ]);
   });
 
-  it('is left when it is soft-capped', () => {
-    const nodes = 'y = Attention<softcap=5.0>(q, k, v)';
-    expect(reasonsOf({ nodes, inputs: q4, outputs: y4, opset })).toEqual([
-      'its scores are soft-capped, not supported yet',
-    ]);
+  it('that is soft-capped', async () => {
+    const nodes = 'y = Attention<softcap=0.5>(q, k, v)';
+    const { report } = await expectReplaced({ nodes, inputs: q4, outputs: y4, opset });
+    expect(report.replaced[0]).toMatchObject({ softcap: 0.5 });
+  });
+
+  it('of which one is soft-capped and one is not', async () => {
+    const nodes = 'h = Attention<softcap=0.5>(q, k, k)\ny = Attention(h, k, v)';
+    await expectReplaced({ nodes, inputs: q4, outputs: y4, opset }, { count: 2 });
   });
 });
 

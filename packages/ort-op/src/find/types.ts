@@ -54,6 +54,8 @@ export interface AttentionSummary {
 export interface FoundAttention extends AttentionSummary {
   /** The graph it is in. */
   readonly graph: GraphIndex;
+  /** Element type of query, key, value and output: float32 or float16. */
+  readonly type: DataType;
   readonly query: Operand;
   /** Before its heads are repeated for the query heads that share them, like the value. */
   readonly key: Operand;

@@ -8,17 +8,7 @@ import {
 } from '../../model/index.js';
 import type { Reading, Reason } from '../reading.js';
 import { microsoftScale } from './microsoft-mask.js';
-import {
-  inHeads,
-  knownDim,
-  maskTerm,
-  preludeOf,
-  range,
-  share,
-  splitHeads,
-  toType,
-  wholeNode,
-} from './parts.js';
+import { inHeads, knownDim, maskTerm, preludeOf, range, share, splitHeads, wholeNode } from './parts.js';
 
 /**
  * com.microsoft GroupQueryAttention: causal attention whose cache holds, for each entry of the batch, as many
@@ -49,7 +39,7 @@ export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Rea
 
   const length = list.sizes(queries, 2, 3);
   // [batch, 1]: tokens in the cache before this run.
-  const counts = list.unsqueeze(toType(list, lengths, DataType.INT64), 1);
+  const counts = list.unsqueeze(list.cast(lengths, undefined, DataType.INT64), 1);
   const counted = list.add('Sub', [list.add('Add', [counts, list.int(1)]), length]);
   const cached = list.add('Max', [counted, list.int(0)]);
   // [batch, query length]: positions of the queries.
@@ -61,7 +51,7 @@ export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Rea
   const cacheLength = pastKey ? list.sizes(pastKey, 2, 3) : list.ints(0);
   const wholeLength = list.add('Max', [
     cacheLength,
-    list.add('Reshape', [toType(list, total, DataType.INT64), list.ints(1)]),
+    list.add('Reshape', [list.cast(total, undefined, DataType.INT64), list.ints(1)]),
   ]);
   // [1, key length].
   const places = list.unsqueeze(range(list, list.pick(wholeLength, 0, 0)), 0);

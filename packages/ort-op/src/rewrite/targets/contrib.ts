@@ -32,14 +32,15 @@ export const contrib: Target = {
         merged(list, query),
         merged(list, key ?? ''),
         merged(list, value ?? ''),
-        ...(bias === undefined ? [] : ['', '', forEachQueryAndKey(list, bias, query, key ?? '')]),
+        ...(bias === undefined ? [] : ['', '', forEachQueryAndKey(list, found, bias, [query, key ?? ''])]),
       ],
       output: [mixed],
       attribute: [attributes.int('num_heads', heads), attributes.float('scale', found.scale)],
     });
     const split = list.add('Reshape', [mixed, list.ints(0, 0, heads, -1)]);
     if (bias === undefined) list.add('Transpose', [split], [attributes.ints('perm', [0, 2, 1, 3])], output);
-    else zeroWhereMasked(list, bias, list.transpose(split, [0, 2, 1, 3]), output);
+    else
+      zeroWhereMasked(list, bias, { value: list.transpose(split, [0, 2, 1, 3]), type: found.type }, output);
   },
 
   additions(model) {
