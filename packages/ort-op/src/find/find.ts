@@ -83,6 +83,7 @@ function complete(graph: GraphIndex, reading: Reading | Reason, layer: number): 
     graph,
     type,
     nodes: nodes.map(nameOf),
+    output: rest.outputNode.output[0] ?? '',
     layer,
     selfAttention: sameSource || isSelfAttention(graph, query!, key!, value!),
     hasCache: reading.hasCache || key!.hasCache || value!.hasCache,

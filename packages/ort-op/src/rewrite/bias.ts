@@ -51,15 +51,16 @@ export class Biases {
 
 /**
  * The bias in the element type of the attention, with an element for each query and key, for operators that broadcast
- * it over batch and heads only.
+ * it over batch and heads only; and with one for each of `heads`, if that is not 1.
  */
 export function forEachQueryAndKey(
   list: NodeList,
   { type }: FoundAttention,
   bias: string,
   [query, key]: readonly [query: string, key: string],
+  heads = 1,
 ): string {
-  const shape = list.concat(list.ints(1, 1), list.sizes(query, 2, 3), list.sizes(key, 2, 3));
+  const shape = list.concat(list.ints(1, heads), list.sizes(query, 2, 3), list.sizes(key, 2, 3));
   // Masked is masked: nothing is left of a score beside the lowest float16, and rows of -Infinity are seen to after.
   const finite = type === DataType.FLOAT16 ? list.add('Max', [bias, list.float(lowestHalf)]) : bias;
   return list.add('Expand', [list.cast(finite, DataType.FLOAT, type), shape]);

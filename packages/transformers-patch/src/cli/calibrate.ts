@@ -12,6 +12,7 @@ import {
 import { Command } from 'commander';
 import type { Tensor } from 'onnxruntime-common';
 import { modelFeeds, normal } from './inputs.js';
+import { numbersOf } from './numbers.js';
 import { numberOption, positiveOption } from './options.js';
 import { printJson, printTable } from './output.js';
 
@@ -91,7 +92,7 @@ async function captured(path: string, options: CalibrateOptions): Promise<ScoreS
   });
   const feeds = modelFeeds(modelInputs(model), { file: options.inputs, length: options.length });
   const values = await session.run(feeds);
-  return attentions.flatMap(({ query, key, value, bias, scale }) => {
+  return attentions.flatMap(({ query, key, value, bias, scale, softcap }) => {
     const of = (name: string) => values[name] ?? feeds[name];
     const q = of(query) as Tensor;
     const k = of(key) as Tensor;
@@ -101,10 +102,10 @@ async function captured(path: string, options: CalibrateOptions): Promise<ScoreS
     const b = bias === undefined ? undefined : (of(bias) as Tensor);
     const samples = scoreSamples(
       {
-        query: q.data as Float32Array,
-        key: k.data as Float32Array,
-        value: v.data as Float32Array,
-        ...(b ? { bias: { data: b.data as Float32Array, dims: b.dims } } : {}),
+        query: numbersOf(q)!,
+        key: numbersOf(k)!,
+        value: numbersOf(v)!,
+        ...(b ? { bias: { data: numbersOf(b)!, dims: b.dims } } : {}),
       },
       attentionSpec({
         batch,
@@ -115,6 +116,7 @@ async function captured(path: string, options: CalibrateOptions): Promise<ScoreS
         headSize,
         valueHeadSize: v.dims[3]!,
         scale,
+        softcap,
       }),
     );
     return samples.map((sample) => someRows(sample, options.rows));

@@ -1,16 +1,9 @@
 import { MxattnError } from '@mxattn/core';
-import {
-  convertModel,
-  createSession,
-  fusedValues,
-  modelInputs,
-  readModel,
-  withOutputs,
-  writeModel,
-} from '@mxattn/ort-op';
+import { convertModel, createSession, modelInputs, readModel, withOutputs, writeModel } from '@mxattn/ort-op';
 import { Command } from 'commander';
 import type { Tensor } from 'onnxruntime-common';
 import { modelFeeds } from './inputs.js';
+import { numbersOf } from './numbers.js';
 import { numberOption, planOf, positiveOption } from './options.js';
 import { printJson, printTable } from './output.js';
 
@@ -86,7 +79,9 @@ async function compare(path: string, options: CompareOptions) {
   const { model, report } = convertModel(original);
   if (report.replaced.length === 0)
     throw new MxattnError(`${path} has no attention to replace; see mxattn inspect`);
-  const attentions = fusedValues(model).map(({ output }) => output);
+  // Values of bodies of If and Loop cannot be outputs.
+  const values = new Set(original.graph?.node.flatMap((node) => node.output));
+  const attentions = report.replaced.map(({ output }) => output).filter((output) => values.has(output));
   const feeds = modelFeeds(modelInputs(original), { file: options.inputs, length: options.length });
   const { threads, step } = options;
   const stock = await createSession(writeModel(withOutputs(original, attentions)), {
@@ -101,8 +96,8 @@ async function compare(path: string, options: CompareOptions) {
   const expected = await stock.run(feeds);
   const actual = await fused.run(feeds, step === undefined ? {} : { step });
   const differences = stock.outputNames.flatMap((name) => {
-    const [a, b] = [actual[name] as Tensor, expected[name] as Tensor];
-    return b.type === 'float32' ? [difference(name, a.data as Float32Array, b.data as Float32Array)] : [];
+    const [a, b] = [actual[name], expected[name]].map((tensor) => numbersOf(tensor as Tensor));
+    return a && b ? [difference(name, a, b)] : [];
   });
   const isAttention = ({ name }: Difference) => attentions.includes(name);
   return {
