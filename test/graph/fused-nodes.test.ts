@@ -113,6 +113,50 @@ describe('com.microsoft MultiHeadAttention', () => {
     expect(report.replaced[0]?.selfAttention).toBe(true);
   });
 
+  it('with a packed query, key and value and a bias of their projections', async () => {
+    const inputs = { qkv: 'f32[B,S,2,3,8]', b: 'f32[48]' };
+    const text = { nodes: node('qkv, , , b'), inputs, outputs: { y: 'f32[B,S,16]' } };
+    const nodes = `${unpacked('qkv', ['q', 'k', 'v'])}\n${node('q3, k3, v3, b')}`;
+    await expectReplaced(text, { reference: { ...text, nodes } });
+  });
+
+  it('with packed keys and values and a bias of their projections', async () => {
+    const inputs = { q: 'f32[B,S,16]', kv: 'f32[B,T,2,2,8]', b: 'f32[48]' };
+    const text = { nodes: node('q, kv, , b'), inputs, outputs: { y: 'f32[B,S,16]' } };
+    const nodes = `${unpacked('kv', ['k', 'v'])}\n${node('q, k3, v3, b')}`;
+    await expectReplaced(text, { reference: { ...text, nodes } });
+  });
+
+  it('with a cache in a buffer that is longer', async () => {
+    const inputs = {
+      q: 'f32[B,2,16]',
+      k: 'f32[B,2,16]',
+      v: 'f32[B,2,16]',
+      pk: 'f32[B,2,11,8]',
+      pv: 'f32[B,2,11,8]',
+    };
+    const outputs = { y: 'f32[B,2,16]', nk: 'f32[B,2,?,8]', nv: 'f32[B,2,?,8]' };
+    const cut = ['k', 'v'].map(
+      (each) => `c${each} = Slice(p${each}, [0], [6], [2])\nr${each} = Slice(p${each}, [8], [11], [2])`,
+    );
+    const whole = ['k', 'v'].map((each) => `n${each} = Concat<axis=2>(m${each}, r${each})`);
+    // The stock CPU kernel takes no buffers, so the answers are those of the node with its cache cut out.
+    await expectReplaced(
+      {
+        nodes: `length = Cast<to=6>([6])\n${node('q, k, v, , , , pk, pv, length', '', 'y nk nv')}`,
+        inputs,
+        outputs,
+      },
+      {
+        reference: {
+          nodes: [...cut, node('q, k, v, , , , ck, cv', '', 'y mk mv'), ...whole].join('\n'),
+          inputs,
+          outputs,
+        },
+      },
+    );
+  });
+
   it('with packed keys and values', async () => {
     const inputs = { q: 'f32[B,S,16]', kv: 'f32[B,T,2,2,8]' };
     const text = { nodes: node('q, kv'), inputs, outputs: { y: 'f32[B,S,16]' } };

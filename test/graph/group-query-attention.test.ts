@@ -18,10 +18,16 @@ interface Run {
   readonly more?: string;
   readonly packed?: boolean;
   readonly rotary?: boolean;
+  /** Positions for the rotation, other than those in the cache. */
+  readonly positions?: boolean;
+  /** A bias for each query and key. */
+  readonly bias?: boolean;
+  readonly sink?: boolean;
 }
 
 /** A node, and the feeds of a run of it. */
-function groupQuery({ length, totals, cache, more = '', packed = false, rotary = false }: Run) {
+function groupQuery({ length, totals, cache, more = '', packed = false, rotary = false, ...extra }: Run) {
+  const { positions = false, bias = false, sink = false } = extra;
   const batch = totals.length;
   const total = Math.max(...totals);
   const places = cache ?? total - length;
@@ -31,7 +37,7 @@ function groupQuery({ length, totals, cache, more = '', packed = false, rotary =
   );
   const operands = packed ? 'q, , ' : 'q, k, v';
   const text: ModelText = {
-    nodes: `y nk nv = com.microsoft.GroupQueryAttention<num_heads=${heads}, kv_num_heads=${kvHeads}${more}>(${operands}, pk, pv, lengths, total${rotary ? ', cos, sin' : ''})`,
+    nodes: `y nk nv = com.microsoft.GroupQueryAttention<num_heads=${heads}, kv_num_heads=${kvHeads}${more}>(${operands}, pk, pv, lengths, total, ${rotary ? 'cos, sin' : ', '}, ${positions ? 'positions' : ''}, ${bias ? 'bias' : ''}, ${sink ? 'sink' : ''})`,
     inputs: {
       ...inputs,
       pk: `f32[B,${kvHeads},P,${size}]`,
@@ -39,6 +45,9 @@ function groupQuery({ length, totals, cache, more = '', packed = false, rotary =
       lengths: 'i32[B]',
       total: 'i32[]',
       ...(rotary ? { cos: `f32[64,${size / 2}]`, sin: `f32[64,${size / 2}]` } : {}),
+      ...(positions ? { positions: 'i64[B,S]' } : {}),
+      ...(bias ? { bias: `f32[1,${heads},S,T]` } : {}),
+      ...(sink ? { sink: `f32[${heads}]` } : {}),
     },
     outputs: {
       y: `f32[B,S,${heads * size}]`,
@@ -79,6 +88,17 @@ function groupQuery({ length, totals, cache, more = '', packed = false, rotary =
     ),
     total: new Tensor('int32', Int32Array.of(total), []),
     ...(rotary ? { cos: angles(Math.cos), sin: angles(Math.sin) } : {}),
+    ...(positions
+      ? {
+          positions: new Tensor(
+            'int64',
+            BigInt64Array.from({ length: batch * length }, (_, at) => BigInt((at * 5) % 31)),
+            [batch, length],
+          ),
+        }
+      : {}),
+    ...(bias ? { bias: random(7, 1, heads, length, total) } : {}),
+    ...(sink ? { sink: random(8, heads) } : {}),
   };
   return { text, feeds };
 }
@@ -129,4 +149,26 @@ describe('com.microsoft GroupQueryAttention', () => {
   it('with a window behind a cache', () =>
     expectReplaced({ length: 1, totals: [9, 9], more: ', local_window_size=3' }));
   it('with a scale of its own', () => expectReplaced({ length: 5, totals: [5], more: ', scale=0.2' }));
+  it('with a bias', () => expectReplaced({ length: 5, totals: [5, 5], bias: true }));
+  it('with a bias and a cache longer than its tokens', () =>
+    expectReplaced({ length: 1, totals: [7, 4], cache: 12, bias: true }));
+  it('with sinks', () => expectReplaced({ length: 5, totals: [5, 5], sink: true }));
+  it('with sinks, a bias and a soft cap behind a cache', () =>
+    expectReplaced({ length: 1, totals: [7, 4], sink: true, bias: true, more: ', softcap=0.7' }));
+  it('with sinks and a window in a long cache', () =>
+    expectReplaced({ length: 1, totals: [7, 4], cache: 12, sink: true, more: ', local_window_size=3' }));
+  it('with a smooth softmax', () =>
+    expectReplaced({ length: 5, totals: [5, 5], more: ', smooth_softmax=1' }));
+  it('with neighbours rotated together', () =>
+    expectReplaced({
+      length: 5,
+      totals: [5, 5],
+      rotary: true,
+      more: ', do_rotary=1, rotary_interleaved=1',
+    }));
+  it('with positions of its own', () =>
+    expectReplaced({ length: 5, totals: [5, 5], rotary: true, positions: true, more: ', do_rotary=1' }));
+  it('of one token with a position of its own', () =>
+    expectReplaced({ length: 1, totals: [7, 4], rotary: true, positions: true, more: ', do_rotary=1' }));
+  it('that is not causal', () => expectReplaced({ length: 5, totals: [5, 5], more: ', causal=0' }));
 });
