@@ -7,6 +7,7 @@ export {
 } from './find/index.js';
 export {
   DataType,
+  externalFiles,
   type GraphProto,
   type ModelProto,
   type ModelSource,
@@ -28,8 +29,10 @@ export {
   fusedOperator,
   fusedValues,
   precisionInput,
+  storedSchedule,
   type TargetName,
   withOutputs,
+  withPrecisions,
 } from './rewrite/index.js';
 export { createSession } from './session/create.js';
 export type { MxattnSessionOptions, SessionBackend } from './session/options.js';

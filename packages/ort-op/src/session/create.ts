@@ -4,7 +4,7 @@ import { type ModelSource, modelInputs, modelOutputs, writeModel } from '../mode
 import { addon } from '../native/addon.js';
 import { nativeRecipes } from '../native/backend.js';
 import { addonStatus, chooseIsa } from '../native/isa.js';
-import { convertModel, withoutPrecisionDefault } from '../rewrite/index.js';
+import { convertModel, storedSchedule, withoutPrecisionDefault } from '../rewrite/index.js';
 import { FusedSession } from './fused-session.js';
 import { type MxattnSessionOptions, nativeOptions, stockOptions, unsupportedOption } from './options.js';
 import { sessionSchedule } from './precision.js';
@@ -30,7 +30,7 @@ export async function createSession(
   options: MxattnSessionOptions = {},
   createStock?: typeof InferenceSession.create,
 ): Promise<MxattnSession> {
-  const plan = sessionSchedule(options);
+  const asked = sessionSchedule(options);
   const backend = options.backend ?? 'auto';
   if (!BACKENDS.includes(backend)) {
     throw new MxattnError(`unknown backend "${backend}"; there are ${BACKENDS.join(', ')}`);
@@ -57,8 +57,9 @@ export async function createSession(
     return stock({ reason: obstacle, replaced: [], left: [] });
   }
   const isa = chooseIsa(options.isa);
-  checkPrecisions(plan);
   const { model, report } = convertModel(bytesOrPath);
+  const plan = asked ?? storedSchedule(model);
+  checkPrecisions(plan);
   const { replaced, left } = report;
   if (replaced.length === 0) return stock({ reason: 'no attention to replace', replaced, left });
 

@@ -12,7 +12,7 @@ export type SessionBackend = 'auto' | 'native' | 'stock';
 
 /** Options of `createSession`: ONNX Runtime's own and these. Give a precision or a schedule, not both. */
 export interface MxattnSessionOptions extends InferenceSession.SessionOptions {
-  /** One precision for every run and layer; default f32. */
+  /** One precision for every run and layer; default what the model says, else f32. */
   readonly precision?: PrecisionName;
   /** Precision by step, layer and phase: a schedule, its JSON or its string form. */
   readonly schedule?: Schedule | ScheduleJson | string;

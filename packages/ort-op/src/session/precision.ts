@@ -3,13 +3,15 @@ import type { Feeds } from './feeds.js';
 import type { MxattnSessionOptions } from './options.js';
 import type { MxattnRunOptions } from './run-options.js';
 
-/** The schedule a session was asked for; f32 throughout by default. */
-export function sessionSchedule(options: Pick<MxattnSessionOptions, 'precision' | 'schedule'>): Schedule {
+/** The schedule a session was asked for, if it was. */
+export function sessionSchedule(
+  options: Pick<MxattnSessionOptions, 'precision' | 'schedule'>,
+): Schedule | undefined {
   if (options.precision !== undefined && options.schedule !== undefined) {
     throw new MxattnError('give either precision or schedule, not both');
   }
   if (options.schedule !== undefined) return schedule(options.schedule);
-  return schedule(precision(options.precision ?? 'f32').name);
+  return options.precision === undefined ? undefined : schedule(precision(options.precision).name);
 }
 
 /** Precision ids of all layers for one run: the value of the converted model's input `mxattn.precision`. */

@@ -1,4 +1,3 @@
-import { writeFileSync } from 'node:fs';
 import { attentionSpec, calibrate, MxattnError, type ScoreSample, scoreSamples } from '@mxattn/core';
 import {
   convertModel,
@@ -11,10 +10,12 @@ import {
 } from '@mxattn/ort-op';
 import { Command } from 'commander';
 import type { Tensor } from 'onnxruntime-common';
+import { writeFile } from './files.js';
 import { modelFeeds, normal } from './inputs.js';
 import { numbersOf } from './numbers.js';
 import { numberOption, positiveOption } from './options.js';
 import { printJson, printTable } from './output.js';
+import { running } from './running.js';
 
 interface CalibrateOptions {
   readonly inputs?: string;
@@ -52,14 +53,11 @@ export function calibrateCommand(): Command {
       '\nExamples:\n  mxattn calibrate --table --out efq.json\n  mxattn calibrate model.onnx --inputs batch.safetensors',
     )
     .action(async (model: string | undefined, options: CalibrateOptions) => {
-      const samples = model === undefined ? synthetic(options) : await captured(model, options);
+      const samples =
+        model === undefined ? synthetic(options) : await running(model, () => captured(model, options));
       const calibration = calibrate(samples, { table: options.table ?? false });
       if (options.out !== undefined) {
-        try {
-          writeFileSync(options.out, `${JSON.stringify(calibration, null, 2)}\n`);
-        } catch (error) {
-          throw new MxattnError(`cannot write ${options.out}: ${(error as Error).message}`);
-        }
+        writeFile(options.out, `${JSON.stringify(calibration, null, 2)}\n`);
       }
       if (options.json) printJson(calibration);
       else {

@@ -6,6 +6,7 @@ import { modelFeeds } from './inputs.js';
 import { numbersOf } from './numbers.js';
 import { numberOption, planOf, positiveOption } from './options.js';
 import { printJson, printTable } from './output.js';
+import { running } from './running.js';
 
 interface CompareOptions {
   readonly inputs?: string;
@@ -55,7 +56,7 @@ export function compareCommand(): Command {
     )
     .action(async (path: string, options: CompareOptions) => {
       const plan = planOf(options);
-      const result = await compare(path, options);
+      const result = await running(path, () => compare(path, options));
       const exact = plan.precisions.every((name) => name === 'f32');
       const tolerance = options.tolerance ?? (exact ? TOLERANCE.exact : TOLERANCE.quantised);
       const differs = result.outputs.some(({ relativeError }) => !(relativeError <= tolerance));
