@@ -1,9 +1,10 @@
-import { createSession, writeModel } from '@mxattn/ort-op';
+import { toF16 } from '@mxattn/core';
+import { convertModel, createSession, writeModel } from '@mxattn/ort-op';
 import type { Tensor } from 'onnxruntime-node';
 import { describe, expect, it } from 'vitest';
-import type { ModelText } from './onnx-text.js';
+import { type ModelText, onnx } from './onnx-text.js';
 import { expectReplaced, feedsOf, reasonsOf } from './replacement.js';
-import { relativeError, runStock } from './stock.js';
+import { numbersOf, relativeError, runStock } from './stock.js';
 
 /** The stock runtime rounds scores and probabilities to float16 on the way, FusedAttention does not. */
 const tolerance = 2e-3;
@@ -31,6 +32,10 @@ const forms: Readonly<Record<string, (opset: number) => ModelText>> = {
   'a mask with the lowest float16': (opset) =>
     half('low = Cast<to=10>(-65504.0)\na = Where(m, s, low)\np = Softmax<axis=-1>(a)', opset, {
       m: 'bool[B,1,S,T]',
+    }),
+  'a mask of -10000': (opset) =>
+    half('low = Cast<to=10>(-10000.0)\na = Where(m, low, s)\np = Softmax<axis=-1>(a)', opset, {
+      m: 'bool[S,T]',
     }),
   'a softmax in float32': (opset) =>
     half('w = Cast<to=1>(s)\nf = Softmax<axis=-1>(w)\np = Cast<to=10>(f)', opset),
@@ -78,6 +83,52 @@ describe.each(['contrib', 'attention'] as const)('float16 attention as target %s
       await expectReplaced(form(23), { target, tolerance });
     });
   }
+});
+
+describe('float16 attention', () => {
+  const attend = async (text: ModelText, feeds: Record<string, Tensor>) => {
+    const { model } = convertModel(onnx(text), { crossAttention: true });
+    const session = await createSession(writeModel(model), { backend: 'native', threads: 2 });
+    const outputs = [await session.run(feeds), await runStock(model, feeds)];
+    await session.release();
+    return outputs.map(({ y }) => y as Tensor);
+  };
+
+  it('whose scores overflow float16 is the mean of the values', async () => {
+    const text: ModelText = {
+      nodes: 'y = Attention(q, k, v)',
+      inputs: { q: 'f16[B,2,S,128]', k: 'f16[B,2,T,128]', v: 'f16[B,2,T,4]' },
+      outputs: { y: 'f16[B,2,S,4]' },
+      opset: 23,
+    };
+    const { q, k, v } = feedsOf(text.inputs) as Record<'q' | 'k' | 'v', Tensor>;
+    (q.data as Uint16Array).fill(toF16(23));
+    (k.data as Uint16Array).fill(toF16(23));
+    const values = numbersOf(v);
+    const mean = (head: number, channel: number) => {
+      const column = Array.from({ length: 7 }, (_, key) => values[(head * 7 + key) * 4 + channel]!);
+      return column.reduce((a, b) => a + b) / 7;
+    };
+    for (const y of await attend(text, { q, k, v })) {
+      const expected = Array.from({ length: 3 * 2 * 5 * 4 }, (_, at) => mean(Math.floor(at / 20), at % 4));
+      numbersOf(y).forEach((value, at) => {
+        expect(Math.abs(value - expected[at]!)).toBeLessThan(1e-3);
+      });
+    }
+  });
+
+  it('is not changed by the lowest float16 on every key', async () => {
+    const text = half('a = Add(s, m)\np = Softmax<axis=-1>(a)', 17, { m: 'f16[S,1]' });
+    const feeds = feedsOf(text.inputs) as Record<'q' | 'k' | 'v' | 'm', Tensor>;
+    const at = async (bias: number) => {
+      (feeds.m.data as Uint16Array).fill(toF16(bias));
+      return attend(text, feeds);
+    };
+    const [masked, plain] = [await at(-65504), await at(0)];
+    expect(masked[0]!.data).toEqual(plain[0]!.data);
+    // A float32 near 65504 keeps 2^-8 of a score.
+    expect(relativeError(masked[1]!, plain[1]!)).toBeLessThan(5e-3);
+  });
 });
 
 describe('attention of two element types', () => {

@@ -60,6 +60,43 @@ describe('ai.onnx Attention', () => {
     expect(report.replaced[0]?.hasCache).toBe(true);
   });
 
+  it('with a window, which counts the keys before the current one', async () => {
+    const inputs = { q: 'f32[B,2,S,8]', k: 'f32[B,2,S,8]', v: 'f32[B,2,S,6]' };
+    const outputs = { y: 'f32[B,2,S,6]' };
+    const nodes = 'y = Attention<is_causal=1, left_window_size=2>(q, k, v)';
+    await expectReplaced(
+      { nodes, inputs, outputs, opset: 25 },
+      {
+        reference: {
+          nodes: `
+            sizes = Shape(q)
+            length = Gather<axis=0>(sizes, 2i)
+            at = Range(0i, length, 1i)
+            row = Unsqueeze(at, [1])
+            first = Sub(row, 2i)
+            future = Greater(at, row)
+            past = Less(at, first)
+            hidden = Or(future, past)
+            shown = Not(hidden)
+            y = Attention(q, k, v, shown)`,
+          inputs,
+          outputs,
+          opset: 23,
+        },
+      },
+    );
+  });
+
+  it.each([160, 256, 512])('of head size %i with one mask for all heads', async (size) => {
+    const inputs = { q: `f32[1,4,S,${size}]`, k: `f32[1,4,T,${size}]`, v: `f32[1,4,T,${size}]` };
+    await expectReplaced({
+      nodes: 'y = Attention(q, k, v, m)',
+      inputs: { ...inputs, m: 'f32[1,1,S,T]' },
+      outputs: { y: `f32[1,4,S,${size}]` },
+      opset,
+    });
+  });
+
   it('is left when its scores are an output', () => {
     const outputs = { ...y4, s: 'f32[B,4,S,T]' };
     expect(reasonsOf({ nodes: 'y  nk nv s = Attention(q, k, v)', inputs: q4, outputs, opset })).toEqual([
@@ -125,6 +162,14 @@ describe('com.microsoft MultiHeadAttention', () => {
     const text = { nodes: node('q, kv, , b'), inputs, outputs: { y: 'f32[B,S,16]' } };
     const nodes = `${unpacked('kv', ['k', 'v'])}\n${node('q, k3, v3, b')}`;
     await expectReplaced(text, { reference: { ...text, nodes } });
+  });
+
+  it('that hands out keys and values without any of an earlier run', async () => {
+    await expectReplaced({
+      nodes: node('q, k, v', '', 'y nk nv'),
+      inputs: { q: 'f32[B,S,16]', k: 'f32[B,S,16]', v: 'f32[B,S,16]' },
+      outputs: { y: 'f32[B,S,16]', nk: 'f32[B,2,?,8]', nv: 'f32[B,2,?,8]' },
+    });
   });
 
   it('with a cache in a buffer that is longer', async () => {

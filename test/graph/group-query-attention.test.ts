@@ -1,4 +1,4 @@
-import { convertModel, readModel } from '@mxattn/ort-op';
+import { convertModel, createSession, readModel, writeModel } from '@mxattn/ort-op';
 import { Tensor } from 'onnxruntime-node';
 import { describe, expect, it } from 'vitest';
 import { noise } from './noise.js';
@@ -144,6 +144,26 @@ describe('com.microsoft GroupQueryAttention', () => {
     expectReplaced({ length: 3, totals: [9], rotary: true, more: ', do_rotary=1' }));
   it('with entries of different length', () => expectReplaced({ length: 1, totals: [7, 4] }));
   it('with a cache longer than its tokens', () => expectReplaced({ length: 1, totals: [7, 4], cache: 12 }));
+  it('with a cache longer than its tokens, whose tail is never read', async () => {
+    const { text, feeds } = groupQuery({ length: 1, totals: [7, 4], cache: 12 });
+    const { model } = convertModel(onnx(text), { crossAttention: true });
+    const session = await createSession(writeModel(model), { backend: 'native', threads: 2 });
+    const run = async () =>
+      [await runStock(model, feeds), await session.run(feeds)].map(({ y }) => y as Tensor);
+    const expected = await run();
+    for (const cache of [feeds.pk, feeds.pv]) {
+      for (let row = 0; row < 2 * kvHeads; row++) {
+        const tokens = row < kvHeads ? 6 : 3;
+        (cache.data as Float32Array).fill(NaN, (row * 12 + tokens) * size, (row + 1) * 12 * size);
+      }
+    }
+    const actual = await run();
+    actual.forEach((tensor, at) => {
+      expect((tensor.data as Float32Array).every(Number.isFinite)).toBe(true);
+      expect(relativeError(tensor, expected[at]!)).toBeLessThan(1e-6);
+    });
+    await session.release();
+  });
   it('with one packed projection', () => expectReplaced({ length: 5, totals: [5, 5], packed: true }));
   it('with a window', () => expectReplaced({ length: 6, totals: [6], more: ', local_window_size=3' }));
   it('with a window behind a cache', () =>

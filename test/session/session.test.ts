@@ -70,6 +70,45 @@ describe('a session of the language model', () => {
   });
 });
 
+describe('decoding', () => {
+  it('needs no more memory with every step', async () => {
+    const session = await createSession(LLM, native);
+    const cache = await session.run(llmFeeds(someTokens(256)));
+    const decode = async (steps: number) => {
+      for (let step = 0; step < steps; step++) await session.run(llmFeeds([step], cache));
+      globalThis.gc?.();
+      return process.memoryUsage().rss;
+    };
+    const before = await decode(60);
+    // The caches of one step take 2 MB: kept, they would be 400 MB.
+    expect((await decode(200)) - before).toBeLessThan(100e6);
+    await session.release();
+  });
+});
+
+describe('what a session cannot do', () => {
+  it('is announced once, and runs in a stock session', async () => {
+    const warnings: string[] = [];
+    const listen = ({ name, message }: Error) => {
+      if (name === 'MxattnWarning') warnings.push(message);
+    };
+    process.on('warning', listen);
+    const model = onnx({
+      nodes: 'y = Attention(q, q, q)',
+      inputs: { q: 'f32[1,2,3,4]' },
+      outputs: { y: 'f32[1,2,3,4]' },
+      opset: 23,
+    });
+    for (let time = 0; time < 2; time++) {
+      const session = await createSession(model, { preferredOutputLocation: 'cpu-pinned' });
+      expect(session.report.backend).toBe('stock');
+    }
+    await new Promise(setImmediate);
+    process.off('warning', listen);
+    expect(warnings).toEqual([expect.stringContaining('only cpu is supported')]);
+  });
+});
+
 describe('a session of the diffusion model', () => {
   let session: MxattnSession;
   const schedule = '3:f32/14:mxfp4/3:mxfp6';
