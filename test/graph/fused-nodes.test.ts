@@ -97,6 +97,13 @@ describe('ai.onnx Attention', () => {
     });
   });
 
+  it('is left when its heads cannot be shared', () => {
+    const inputs = { q: 'f32[B,4,S,8]', k: 'f32[B,3,T,8]', v: 'f32[B,3,T,6]' };
+    expect(reasonsOf({ nodes: 'y = Attention(q, k, v)', inputs, outputs: y4, opset })).toEqual([
+      'its 4 query heads cannot share 3 heads of keys',
+    ]);
+  });
+
   it('is left when its scores are an output', () => {
     const outputs = { ...y4, s: 'f32[B,4,S,T]' };
     expect(reasonsOf({ nodes: 'y  nk nv s = Attention(q, k, v)', inputs: q4, outputs, opset })).toEqual([

@@ -76,6 +76,10 @@ function complete(graph: GraphIndex, reading: Reading | Reason, layer: number): 
   if (sources.some((source) => (graph.fact(source).type ?? type) !== type)) {
     return { reason: 'its query, key and value are not of one element type' };
   }
+  const { heads, kvHeads } = reading;
+  if (heads !== undefined && kvHeads !== undefined && heads % kvHeads !== 0) {
+    return { reason: `its ${heads} query heads cannot share ${kvHeads} heads of keys` };
+  }
   const [query, key, value] = sources.map((source) => originOf(graph, source));
   const sameSource = sources.every((source) => source === sources[0]);
   return {
