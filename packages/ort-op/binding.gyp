@@ -27,6 +27,7 @@
       'sources': [
         'native/addon/addon.cc',
         'native/addon/attention.cc',
+        'native/addon/peaks.cc',
         'native/addon/session.cc',
         'native/cpu/dispatch.cc',
         'native/cpu/scratch.cc',

@@ -36,6 +36,7 @@ MXATTN_INLINE void storeBytes(uint8_t* to, const Ints (&v)[8]) {
 
 #include "cpu/block_scaled.h"
 #include "cpu/half.h"
+#include "cpu/peak.h"
 #include "cpu/kernel.h"
 
 }  // namespace mxattn::cpu::avx2

@@ -35,6 +35,7 @@ MXATTN_INLINE void storeBytes(uint8_t* to, const Ints (&v)[4]) {
 
 #include "cpu/block_scaled.h"
 #include "cpu/half.h"
+#include "cpu/peak.h"
 #include "cpu/kernel.h"
 
 }  // namespace mxattn::cpu::avx512_vnni

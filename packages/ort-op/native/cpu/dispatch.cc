@@ -9,6 +9,8 @@ namespace mxattn::cpu {
   void run(const Problem&, const Parallel&, Scratch&);    \
   void fromHalf(const uint16_t*, float*, size_t);         \
   void toHalf(const float*, uint16_t*, size_t);           \
+  double floatPeak(double (*)());                         \
+  double bytePeak(double (*)());                          \
   }
 #if defined(__x86_64__)
 MXATTN_DECLARE_BUILD(avx512_vnni)
@@ -25,11 +27,12 @@ std::vector<Build> supportedBuilds() {
                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                 __builtin_cpu_supports("avx512vnni");
        },
-       avx512_vnni::run, avx512_vnni::fromHalf, avx512_vnni::toHalf},
+       avx512_vnni::run, avx512_vnni::fromHalf, avx512_vnni::toHalf, avx512_vnni::floatPeak, avx512_vnni::bytePeak},
       {"avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, avx2::run,
-       avx2::fromHalf, avx2::toHalf},
+       avx2::fromHalf, avx2::toHalf, avx2::floatPeak, avx2::bytePeak},
 #endif
-      {"portable", [] { return true; }, portable::run, portable::fromHalf, portable::toHalf},
+      {"portable", [] { return true; }, portable::run, portable::fromHalf, portable::toHalf,
+       portable::floatPeak, portable::bytePeak},
   };
   std::vector<Build> supported;
   for (const Build& build : builds) {

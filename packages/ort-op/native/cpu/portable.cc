@@ -37,6 +37,7 @@ MXATTN_INLINE void storeBytes(uint8_t* to, const Ints (&v)[Count]) {
 
 #include "cpu/block_scaled.h"
 #include "cpu/half.h"
+#include "cpu/peak.h"
 #include "cpu/kernel.h"
 
 }  // namespace mxattn::cpu::portable
