@@ -17,7 +17,7 @@ using ToHalf = void (*)(const float* from, uint16_t* to, size_t count);
 using Peak = double (*)(double (*seconds)());
 
 struct Build {
-  // "avx512-vnni", "avx2" or "portable".
+  // "avx512-amx", "avx512-vnni", "avx2" or "portable".
   const char* name;
   bool (*supported)();
   Kernel kernel;
