@@ -14,6 +14,9 @@ constexpr int kIntegerPanels = 2;
 
 #include "cpu/vector.h"
 
+// Added to key codes, so that a product of unsigned and signed bytes takes them.
+constexpr uint8_t kKeyOffset = 128;
+
 MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
   __m256i pairs = _mm256_maddubs_epi16(reinterpret_cast<__m256i>(u), reinterpret_cast<__m256i>(s));
   return acc + reinterpret_cast<Ints>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
@@ -36,6 +39,11 @@ MXATTN_INLINE void storeBytes(uint8_t* to, const Ints (&v)[8]) {
 
 #include "cpu/block_scaled.h"
 #include "cpu/half.h"
+#include "cpu/peak.h"
 #include "cpu/kernel.h"
+
+void run(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
+  attendWith<BlockScaledEngine>(problem, parallel, scratch);
+}
 
 }  // namespace mxattn::cpu::avx2

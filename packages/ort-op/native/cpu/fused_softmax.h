@@ -14,7 +14,7 @@ class BlockScaledEngine {
   struct Unit {
     int8_t* query;         // [kRowBlock][32 * blocks]
     float* queryScale;     // [kRowBlock][blocks]
-    int32_t* queryOffset;  // [kRowBlock][blocks]: takes back the 128 added to every key code
+    int32_t* queryOffset;  // [kRowBlock][blocks]: takes back what was added to every key code
     uint8_t* probability;    // [kRowBlock][kTileKeys], E2M3 times 8
     float* probabilityScale;  // [kRowBlock][blocks of the tile]
     bool nan;                 // some query is not a number
@@ -66,7 +66,7 @@ class BlockScaledEngine {
       for (int64_t b = 0; b < headBlocks_; b++) {
         int32_t sum = 0;
         for (int c = 0; c < kBlock; c++) sum += codes[b * kBlock + c];
-        unit.queryOffset[row * headBlocks_ + b] = -128 * sum;
+        unit.queryOffset[row * headBlocks_ + b] = -kKeyOffset * sum;
         unit.nan |= std::isnan(unit.queryScale[row * headBlocks_ + b]);
       }
     }
@@ -102,7 +102,7 @@ class BlockScaledEngine {
     for (; row < rows.count; row++) weightedSum<1>(unit, row, block, state);
   }
 
- private:
+ protected:
   static constexpr int kTileBlocks = kTileKeys / kBlock;
   static_assert(kTileBlocks == 2);
   static constexpr int kGroups = kBlock / 4;  // products of 4 elements in a block
@@ -213,7 +213,7 @@ class BlockScaledEngine {
     quantiseRow(x, headBlocks_, operand_, codes, scales);
   }
 
-  // Keys of one tile as [panel of kLanes keys][block][4 channels at a time][key][channel], code + 128.
+  // Keys of one tile as [panel of kLanes keys][block][4 channels at a time][key][channel], code + kKeyOffset.
   void packKeys(int64_t head, int64_t tile) {
     int64_t padded = headBlocks_ * kBlock;
     bool nan = false;
@@ -233,7 +233,7 @@ class BlockScaledEngine {
       for (int64_t g = 0; g < headBlocks_ * kGroups; g++) {
         uint32_t four;
         std::memcpy(&four, codes + g * 4, 4);
-        four ^= 0x80808080u;
+        four ^= kKeyOffset * 0x01010101u;  // adds 128, or nothing
         std::memcpy(to + g * kLanes * 4, &four, 4);
       }
       for (int64_t b = 0; b < headBlocks_; b++) {

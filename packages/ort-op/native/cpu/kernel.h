@@ -241,11 +241,13 @@ void attend(const Problem& problem, const Parallel& parallel, Scratch& scratch) 
   });
 }
 
-void run(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
+// The kernel of a build, with its engine for block-scaled precisions.
+template <typename Quantised>
+void attendWith(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
   if (problem.batch == 0 || problem.queryLength == 0) return;
   if (problem.precision == Precision::kFloat32) {
     attend<Float32Engine>(problem, parallel, scratch);
   } else {
-    attend<BlockScaledEngine>(problem, parallel, scratch);
+    attend<Quantised>(problem, parallel, scratch);
   }
 }
