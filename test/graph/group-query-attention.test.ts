@@ -133,6 +133,19 @@ async function expectReplaced(run: Run): Promise<void> {
   }
 }
 
+/** The line of a node whose query and key are normalized, by it or by nodes before it. */
+function normalizing(run: Run, inside: boolean): ModelText {
+  const { text } = groupQuery(run);
+  const before = (name: string, count: number) => `
+    ${name}4 = Reshape(${name}, [0, 0, ${count}, ${size}])
+    ${name}n = SimplifiedLayerNormalization<axis=-1, epsilon=0.001>(${name}4, ${name}w)
+    ${name}f = Reshape(${name}n, [0, 0, ${count * size}])`;
+  const nodes = inside
+    ? text.nodes.replace('>(', ', qk_norm_epsilon=0.001>(').replace(/\)$/, ', , , qw, kw)')
+    : `${before('q', heads)}${before('k', kvHeads)}\n${text.nodes.replace('(q, k,', '(qf, kf,')}`;
+  return { ...text, nodes, inputs: { ...text.inputs, qw: `f32[${size}]`, kw: `f32[${size}]` } };
+}
+
 describe('com.microsoft GroupQueryAttention', () => {
   it('of a prompt', () => expectReplaced({ length: 5, totals: [5, 5] }));
   it('of a prompt with rotation', () =>
@@ -190,5 +203,24 @@ describe('com.microsoft GroupQueryAttention', () => {
     expectReplaced({ length: 5, totals: [5, 5], rotary: true, positions: true, more: ', do_rotary=1' }));
   it('of one token with a position of its own', () =>
     expectReplaced({ length: 1, totals: [7, 4], rotary: true, positions: true, more: ', do_rotary=1' }));
+  it('with query and key normalized inside', async () => {
+    const run: Run = { length: 1, totals: [7, 7], rotary: true, more: ', do_rotary=1' };
+    const { feeds } = groupQuery(run);
+    const all = {
+      ...feeds,
+      qw: new Tensor('float32', noise(size, 9), [size]),
+      kw: new Tensor('float32', noise(size, 10), [size]),
+    };
+    // The stock CPU kernel does not normalize.
+    const { model, report } = convertModel(onnx(normalizing(run, true)), { crossAttention: true });
+    expect(report.left).toEqual([]);
+    const [expected, actual] = [
+      await runStock(readModel(onnx(normalizing(run, false))), all),
+      await runStock(model, all),
+    ];
+    for (const name of ['y', 'nk', 'nv']) {
+      expect(relativeError(actual[name] as Tensor, expected[name] as Tensor)).toBeLessThan(1e-5);
+    }
+  });
   it('that is not causal', () => expectReplaced({ length: 5, totals: [5, 5], more: ', causal=0' }));
 });

@@ -29,9 +29,9 @@ import { withSink } from './sink.js';
  */
 export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Reading | Reason {
   const [query = '', key, value, pastKey, pastValue, lengths, total, cos, sin, ...more] = node.input;
-  const [rotaryPositions, bias, sink, ...quantization] = more;
+  const [rotaryPositions, bias, sink, keyScale, valueScale, queryNorm, keyNorm] = more;
   const [, presentKey, presentValue, scores] = node.output;
-  const obstacle = unsupportedFeature(node, quantization, scores);
+  const obstacle = unsupportedFeature(node, Boolean(keyScale || valueScale), scores);
   if (obstacle) return { reason: obstacle };
   const [heads, kvHeads] = [intAttribute(node, 'num_heads', 0), intAttribute(node, 'kv_num_heads', 0)];
   const { dims, type } = graph.fact(query);
@@ -69,6 +69,11 @@ export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Rea
       ])
     : positions;
 
+  const normalized = (each: string, gain: string | undefined) => {
+    if (!gain) return each;
+    const epsilon = attributes.float('epsilon', floatAttribute(node, 'qk_norm_epsilon', 1e-6));
+    return list.add('SimplifiedLayerNormalization', [each, gain], [attributes.int('axis', -1), epsilon]);
+  };
   const rotated = (each: string) => {
     if (intAttribute(node, 'do_rotary', 0) === 0 || !cos || !sin) return each;
     const half = knownDim(graph.fact(cos).dims?.at(-1)) ?? headSize / 2;
@@ -80,7 +85,7 @@ export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Rea
   // [1, key length].
   const places = list.unsqueeze(range(list, list.pick(wholeLength, 0, 0)), 0);
   const cache = { cached, cacheLength, length, places };
-  const keys = present(list, pastKey, rotated(newKeys), cache, presentKey);
+  const keys = present(list, pastKey, rotated(normalized(newKeys, keyNorm)), cache, presentKey);
   const values = present(list, pastValue, newValues, cache, presentValue);
 
   const at = list.unsqueeze(list.unsqueeze(positions, 1), 3);
@@ -98,7 +103,7 @@ export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Rea
     ...wholeNode(node),
     prelude: list.nodes,
     outputLayout: 'merged',
-    query: inHeads(rotated(queries)),
+    query: inHeads(rotated(normalized(queries, queryNorm))),
     key: inHeads(sunk.keys),
     value: inHeads(sunk.values),
     sources: [query, key || query, value || query],
@@ -116,11 +121,11 @@ export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Rea
 
 function unsupportedFeature(
   node: NodeProto,
-  quantization: readonly string[],
+  quantized: boolean,
   scores: string | undefined,
 ): string | undefined {
   if (scores) return 'its scores are an output';
-  if (quantization.some(Boolean)) return 'its cache is quantized or its query and key are normalized inside';
+  if (quantized) return 'its cache is quantized, not supported yet';
   if (intAttribute(node, 'sliding_window_cache', 0) === 1)
     return 'its cache is a sliding window, not supported yet';
   if (intAttribute(node, 'causal', 1) === 0 && intAttribute(node, 'local_window_size', -1) >= 0)
