@@ -260,6 +260,11 @@ describe('mxattn', () => {
       ['convert', llama, 'x.onnx', '--target', 'contrib', '--precision', 'mxfp4'],
       /target contrib computes in f32 alone/,
     ],
+    [
+      'a precision for no attention',
+      ['convert', noAttention, 'x.onnx', '--precision', 'mxfp4'],
+      /plain\.onnx has no attention to replace/,
+    ],
     ['a bad schedule', ['compare', llama, '--schedule', '3:mxfp6/x'], /"x" is no segment/],
     ['an output nowhere', ['convert', llama, 'none/x.onnx'], /cannot write none\/x\.onnx/],
     ['a bad number', ['compare', llama, '--length', '0'], /--length is "0", expected a whole number/],

@@ -1,12 +1,5 @@
-import { MxattnError } from '@mxattn/core';
-import {
-  convertModel,
-  type ModelProto,
-  readModel,
-  type TargetName,
-  withPrecisions,
-  writeModel,
-} from '@mxattn/ort-op';
+import { MxattnError, type Schedule } from '@mxattn/core';
+import { convertModel, readModel, type TargetName, withPrecisions, writeModel } from '@mxattn/ort-op';
 import { Command } from 'commander';
 import { checkExternalFiles, writeFile } from './files.js';
 import { printReport } from './inspect.js';
@@ -26,7 +19,10 @@ export function convertCommand(): Command {
   return new Command('convert')
     .description('Replaces the attention of a model and writes the model.')
     .argument('<in>', 'an ONNX file')
-    .argument('<out>', 'where the converted model goes; keep external data beside it')
+    .argument(
+      '<out>',
+      'where the converted model goes: into the same folder, if its weights are in files of their own',
+    )
     .option(
       '--target <name>',
       "fused: FusedAttention; contrib: ONNX Runtime's own; attention: ONNX Attention-23",
@@ -48,16 +44,21 @@ export function convertCommand(): Command {
         target: options.target as TargetName,
         crossAttention: options.crossAttention ?? false,
       });
-      writeFile(out, writeModel(withPlan(model, options)));
+      const plan = storedPlan(options);
+      if (plan && report.replaced.length === 0) {
+        throw new MxattnError(`${source} has no attention to replace, so none to give a precision`);
+      }
+      writeFile(out, writeModel(plan ? withPrecisions(model, plan) : model));
       if (options.json) printJson({ model: source, written: out, ...report });
       else printReport(report);
     });
 }
 
-function withPlan(model: ModelProto, options: ConvertCommandOptions): ModelProto {
-  if (options.precision === undefined && options.schedule === undefined) return model;
+/** The precisions to store in the model, if any. */
+function storedPlan(options: ConvertCommandOptions): Schedule | undefined {
+  if (options.precision === undefined && options.schedule === undefined) return undefined;
   if (options.target !== 'fused') {
     throw new MxattnError(`target ${options.target} computes in f32 alone; precisions need --target fused`);
   }
-  return withPrecisions(model, planOf(options));
+  return planOf(options);
 }
