@@ -33,6 +33,7 @@ export {
   withOutputs,
 } from './rewrite/index.js';
 export { createSession } from './session/create.js';
+export { kvCacheBytes } from './session/kv-cache.js';
 export type { MxattnSessionOptions, SessionBackend } from './session/options.js';
 export type { SessionReport } from './session/report.js';
 export type { Fetches, MxattnRunOptions } from './session/run-options.js';
