@@ -11,7 +11,7 @@ const KV_HEADS = 2;
 const HEAD_SIZE = 64;
 
 export function stockSession(model: string | Uint8Array): Promise<InferenceSession> {
-  return InferenceSession.create(model as string, { intraOpNumThreads: 2 });
+  return InferenceSession.create(model as string, { intraOpNumThreads: 2, logSeverityLevel: 3 });
 }
 
 /** Feeds of the language model for these tokens after a cache, or after none. */

@@ -1,7 +1,7 @@
 import { MxattnError, precision, type Schedule } from '@mxattn/core';
 import type { InferenceSession } from 'onnxruntime-common';
 import { type ModelProto, type ModelSource, modelInputs, modelOutputs, writeModel } from '../model/index.js';
-import { addon } from '../native/addon.js';
+import { addon, type NativeSession } from '../native/addon.js';
 import { nativeRecipes } from '../native/backend.js';
 import { addonStatus, chooseIsa } from '../native/isa.js';
 import {
@@ -74,11 +74,20 @@ export async function createSession(
   const hasCache = replaced.some((attention) => attention.hasCache);
   const cached =
     hasCache && options.kvCache !== 'tensors' ? nativeCache(model, plan, replaced.length) : undefined;
-  const native = await addon().createSession(
-    runtime.library,
-    writeModel(withoutPrecisionDefault(cached?.model ?? model)),
-    nativeOptions(options, isa, path),
-  );
+  let native: NativeSession;
+  try {
+    native = await addon().createSession(
+      runtime.library,
+      writeModel(withoutPrecisionDefault(cached?.model ?? model)),
+      nativeOptions(options, isa, path),
+    );
+  } catch (error) {
+    const reason = `ONNX Runtime does not load the converted model: ${(error as Error).message}`;
+    if (backend === 'native') throw new MxattnError(reason, { cause: error });
+    // Whatever is wrong with it shows in a stock session, too, or is the conversion's fault.
+    announce(reason);
+    return stock({ reason, replaced: [], left: [] });
+  }
   return new FusedSession(
     native,
     runtime,
