@@ -61,3 +61,8 @@ export function diffusionFeeds(seed = 1): Record<string, Tensor> {
 export function floats(tensor: unknown): Float32Array {
   return (tensor as Tensor).data as Float32Array;
 }
+
+/** The data of a float32 tensor wherever it lies. */
+export async function downloaded(tensor: unknown): Promise<Float32Array> {
+  return (await (tensor as Tensor).getData()) as Float32Array;
+}

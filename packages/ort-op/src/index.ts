@@ -36,6 +36,7 @@ export {
   withPrecisions,
 } from './rewrite/index.js';
 export { createSession } from './session/create.js';
+export { kvCacheBytes } from './session/kv-cache.js';
 export type { MxattnSessionOptions, SessionBackend } from './session/options.js';
 export type { SessionReport } from './session/report.js';
 export type { Fetches, MxattnRunOptions } from './session/run-options.js';

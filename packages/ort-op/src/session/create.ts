@@ -1,13 +1,20 @@
 import { MxattnError, precision, type Schedule } from '@mxattn/core';
 import type { InferenceSession } from 'onnxruntime-common';
-import { type ModelSource, modelInputs, modelOutputs, writeModel } from '../model/index.js';
+import { type ModelProto, type ModelSource, modelInputs, modelOutputs, writeModel } from '../model/index.js';
 import { addon } from '../native/addon.js';
 import { nativeRecipes } from '../native/backend.js';
 import { addonStatus, chooseIsa } from '../native/isa.js';
-import { convertModel, storedSchedule, withoutPrecisionDefault } from '../rewrite/index.js';
+import {
+  convertModel,
+  type NativeCacheModel,
+  storedSchedule,
+  withNativeCache,
+  withoutPrecisionDefault,
+} from '../rewrite/index.js';
 import { FusedSession } from './fused-session.js';
+import { KvCaches } from './kv-cache.js';
 import { type MxattnSessionOptions, nativeOptions, stockOptions, unsupportedOption } from './options.js';
-import { sessionSchedule } from './precision.js';
+import { cacheFormats, sessionSchedule } from './precision.js';
 import type { SessionReport } from './report.js';
 import { findRuntime } from './runtime.js';
 import { StockSession } from './stock-session.js';
@@ -64,17 +71,40 @@ export async function createSession(
   if (replaced.length === 0) return stock({ reason: 'no attention to replace', replaced, left });
 
   const path = typeof source === 'string' ? source : undefined;
+  const hasCache = replaced.some((attention) => attention.hasCache);
+  const cached =
+    hasCache && options.kvCache !== 'tensors' ? nativeCache(model, plan, replaced.length) : undefined;
   const native = await addon().createSession(
     runtime.library,
-    writeModel(withoutPrecisionDefault(model)),
+    writeModel(withoutPrecisionDefault(cached?.model ?? model)),
     nativeOptions(options, isa, path),
   );
-  return new FusedSession(native, runtime, plan, modelInputs(model), modelOutputs(model), {
-    backend: 'native',
-    isa,
-    replaced,
-    left,
-  });
+  return new FusedSession(
+    native,
+    runtime,
+    plan,
+    modelInputs(model),
+    modelOutputs(model),
+    {
+      backend: 'native',
+      isa,
+      ...(hasCache ? { kvCache: cached ? 'native' : 'tensors' } : {}),
+      replaced,
+      left,
+    },
+    cached && new KvCaches(cached.layers, cached.shapeInputs, cached.formats, isa, runtime),
+  );
+}
+
+/** The model with native caches and their formats, or undefined where the cache has to stay tensors. */
+function nativeCache(
+  model: ModelProto,
+  plan: Schedule,
+  layers: number,
+): (NativeCacheModel & { formats: readonly number[] }) | undefined {
+  const formats = cacheFormats(plan, layers);
+  const cached = withNativeCache(model);
+  return formats && 'model' in cached ? { ...cached, formats } : undefined;
 }
 
 /** @throws MxattnError when the schedule names a precision that the CPU kernel does not have. */

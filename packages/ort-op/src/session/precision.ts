@@ -35,6 +35,24 @@ export function layerPrecisions(
   return ids;
 }
 
+/**
+ * The formats of native caches by layer: that of decoding.
+ *
+ * @returns Precision ids; undefined where a layer is exact in one phase and quantised in the other, or changes by step, so
+ * that no one format serves.
+ */
+export function cacheFormats(plan: Schedule, layers: number): number[] | undefined {
+  if (plan.needsStep) return undefined;
+  const formats: number[] = [];
+  for (let layer = 0; layer < layers; layer++) {
+    const at = (phase: Phase) => plan.precisionAt({ layer, layers, phase });
+    const [prefill, decode] = [at('prefill'), at('decode')];
+    if ((prefill === 'f32') !== (decode === 'f32')) return undefined;
+    formats.push(precision(decode).id);
+  }
+  return formats;
+}
+
 /** A cache is a pair of inputs named past...; its sequence is the last but one axis. */
 function phaseOf(feeds: Feeds): Phase {
   const decoding = Object.entries(feeds).some(

@@ -86,6 +86,7 @@ async function captured(path: string, options: CalibrateOptions): Promise<ScoreS
   ]);
   const session = await createSession(writeModel(withOutputs(model, names)), {
     backend: 'native',
+    kvCache: 'tensors',
     threads: options.threads,
   });
   const feeds = modelFeeds(modelInputs(model), { file: options.inputs, length: options.length });

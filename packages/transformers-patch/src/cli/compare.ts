@@ -92,6 +92,7 @@ async function compare(path: string, options: CompareOptions) {
   const fused = await createSession(writeModel(withOutputs(model, attentions)), {
     backend: 'native',
     schedule: planOf(options),
+    kvCache: 'tensors',
     threads,
   });
   const expected = await stock.run(feeds);
