@@ -210,6 +210,7 @@ describe('mxattn doctor', () => {
       ['Node.js', true],
       ['onnxruntime-node', true],
       ['CPU kernel', true],
+      ['GPU', false],
       ['@huggingface/transformers', true],
     ]);
     expect(mxattn('doctor').stdout).toContain('CPU kernel');

@@ -3,14 +3,16 @@ import {
   attentionSpec,
   conventional,
   emulateAttention,
+  fromF16,
   precision,
   type Recipe,
   referenceAttention,
   registerBackend,
+  toF16,
 } from '@mxattn/core';
 import { isaLevels, nativeBackend } from '@mxattn/ort-op';
 import { describe, expect, it } from 'vitest';
-import { relativeError, sameBytes } from './random.js';
+import { normal, relativeError, sameBytes } from './random.js';
 import { type Row, table } from './table.js';
 
 const precisions = ['f32', 'mxfp6', 'mxfp4'] as const;
@@ -87,6 +89,54 @@ describe.each(backends)('%s', (backend) => {
         const values = output.slice(query * spec.valueHeadSize, (query + 1) * spec.valueHeadSize);
         expect(values.every((value) => value === 0)).toBe(query % 4 === 0);
       }
+    });
+
+    it.each(['BHSD', 'BSHD'] as const)('never reads the tail of an over-long buffer, %s', async (layout) => {
+      const spec = attentionSpec({
+        batch: 2,
+        heads: 4,
+        kvHeads: 2,
+        queryLength: 9,
+        keyLength: 70,
+        headSize: 64,
+        layout,
+      });
+      const roomy = { ...spec, keyCapacity: 128 };
+      const sizes = layout === 'BHSD' ? { runs: 4, token: 64 } : { runs: 2, token: 128 };
+      const query = normal(2 * 4 * 9 * 64, 1);
+      const exact = [normal(2 * 2 * 70 * 64, 2), normal(2 * 2 * 70 * 64, 3)] as const;
+      const [key, value] = exact.map((data) => {
+        const long = new Float32Array(sizes.runs * 128 * sizes.token).fill(NaN);
+        for (let run = 0; run < sizes.runs; run++) {
+          const from = run * 70 * sizes.token;
+          long.set(data.subarray(from, from + 70 * sizes.token), run * 128 * sizes.token);
+        }
+        return long;
+      }) as [Float32Array, Float32Array];
+      const options = { precision: name, backend } as const;
+      const expected = await attention({ query, key: exact[0], value: exact[1] }, spec, options);
+      expect(sameBytes(await attention({ query, key, value }, roomy, options), expected)).toBe(true);
+      expect(
+        sameBytes(
+          referenceAttention({ query, key, value }, roomy),
+          referenceAttention({ query, key: exact[0], value: exact[1] }, spec),
+        ),
+      ).toBe(true);
+    });
+
+    it('takes and gives float16', async () => {
+      const { tensors, spec } = rowNamed('grouped query heads');
+      const [query, key, value] = [tensors.query, tensors.key, tensors.value].map((data) =>
+        Uint16Array.from(data, toF16),
+      );
+      const half = await attention({ query: query!, key: key!, value: value! }, spec, {
+        precision: name,
+        backend,
+      });
+      const [q, k, v] = [query, key, value].map((data) => Float32Array.from(data!, fromF16));
+      const expected = await attention({ query: q!, key: k!, value: v! }, spec, { precision: name, backend });
+      expect(half).toBeInstanceOf(Uint16Array);
+      expect(half).toEqual(Uint16Array.from(expected, toF16));
     });
 
     it('spoils the row of a NaN and no other', async () => {

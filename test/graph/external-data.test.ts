@@ -1,7 +1,7 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { convertModel, type ModelProto, readModel, writeModel } from '@mxattn/ort-op';
+import { convertModel, createSession, type ModelProto, readModel, writeModel } from '@mxattn/ort-op';
 import { afterAll, describe, expect, it } from 'vitest';
 import { relativeError, runStock } from './stock.js';
 import { zooFeeds, zooModel } from './zoo.js';
@@ -49,6 +49,12 @@ function externalEntries(model: ModelProto) {
     .map((tensor) => [tensor.name, ...tensor.externalData.map(({ key, value }) => `${key}=${value}`)]);
 }
 
+async function open(model: string | Uint8Array) {
+  const session = await createSession(model, { backend: 'native', threads: 2 });
+  const { outputNames, report } = session;
+  return { outputNames, report, run: session.run.bind(session) };
+}
+
 describe('a model with its weights in another file', () => {
   const folder = mkdtempSync(join(tmpdir(), 'mxattn-'));
   const path = join(folder, 'model.onnx');
@@ -72,6 +78,17 @@ describe('a model with its weights in another file', () => {
     for (const [output, expected] of Object.entries(whole)) {
       expect(relativeError(answers[output] as never, expected as never)).toBeLessThan(1e-4);
     }
+  });
+
+  it('runs in a session opened by path; by bytes its weights are nowhere', async () => {
+    const { outputNames, ...session } = await open(path);
+    const answers = await session.run(zooFeeds(name));
+    const whole = await runStock(zooModel(name), zooFeeds(name));
+    expect(session.report.replaced).toHaveLength(2);
+    for (const output of outputNames) {
+      expect(relativeError(answers[output] as never, whole[output] as never)).toBeLessThan(1e-4);
+    }
+    await expect(open(readFileSync(path))).rejects.toThrow(/weights\.bin/);
   });
 
   it('is converted without its weights being read', () => {

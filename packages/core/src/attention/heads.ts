@@ -47,15 +47,25 @@ export function runHeads(
   kernel: HeadKernel,
   output: Reals,
 ): void {
-  const { batch, heads, kvHeads, queryLength, keyLength, headSize, valueHeadSize, layout } = spec;
+  const { batch, heads, kvHeads, queryLength, keyLength, keyCapacity, headSize, valueHeadSize, layout } =
+    spec;
   output.fill(0);
   const scores = new Float64Array(keyLength);
   const out = new Float64Array(valueHeadSize);
   const group = heads / kvHeads;
   for (let b = 0; b < batch; b++) {
     for (let kvHead = 0; kvHead < kvHeads; kvHead++) {
-      const keys = gatherHead(tensors.key, layout, kvHeads, keyLength, headSize, b, kvHead);
-      const values = gatherHead(tensors.value, layout, kvHeads, keyLength, valueHeadSize, b, kvHead);
+      const keys = gatherHead(tensors.key, layout, kvHeads, keyLength, headSize, b, kvHead, keyCapacity);
+      const values = gatherHead(
+        tensors.value,
+        layout,
+        kvHeads,
+        keyLength,
+        valueHeadSize,
+        b,
+        kvHead,
+        keyCapacity,
+      );
       kernel.prepareKey(keys);
       kernel.prepareValue(values);
       for (let head = kvHead * group; head < (kvHead + 1) * group; head++) {

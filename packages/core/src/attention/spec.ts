@@ -26,6 +26,11 @@ export interface AttentionSpec {
   readonly kvHeads: number;
   readonly queryLength: number;
   readonly keyLength: number;
+  /**
+   * Tokens that the key and value tensors have room for, as in a cache that is allocated once; those from keyLength on
+   * are never read. Usually keyLength.
+   */
+  readonly keyCapacity: number;
   /** Channels of query and key. */
   readonly headSize: number;
   /** Channels of value and output. */
@@ -45,7 +50,7 @@ export type AttentionSpecInit = Pick<AttentionSpec, 'heads' | 'queryLength' | 'k
   Partial<AttentionSpec>;
 
 /**
- * Completes and checks a spec. Defaults: batch 1, as many key/value heads as heads, valueHeadSize =
+ * Completes and checks a spec. Defaults: batch 1, keyCapacity = keyLength, as many key/value heads as heads, valueHeadSize =
  * headSize, layout BHSD, scale 1 / sqrt(headSize), no causal mask, window or softcap.
  *
  * @throws MxattnError naming the field that is out of range.
@@ -53,6 +58,7 @@ export type AttentionSpecInit = Pick<AttentionSpec, 'heads' | 'queryLength' | 'k
 export function attentionSpec(init: AttentionSpecInit): AttentionSpec {
   const spec: AttentionSpec = {
     batch: 1,
+    keyCapacity: init.keyLength,
     kvHeads: init.heads,
     valueHeadSize: init.headSize,
     layout: 'BHSD',
@@ -68,18 +74,24 @@ export function attentionSpec(init: AttentionSpecInit): AttentionSpec {
     'kvHeads',
     'queryLength',
     'keyLength',
+    'keyCapacity',
     'headSize',
     'valueHeadSize',
   ] as const;
   for (const field of sizes) {
     // Sequences may be empty (a cache before its first token); sizes of the model may not.
-    const least = field.endsWith('Length') || field === 'batch' ? 0 : 1;
+    const least = /Length$|^batch$|^keyCapacity$/.test(field) ? 0 : 1;
     if (!Number.isInteger(spec[field]) || spec[field] < least) {
       throw new MxattnError(`attention spec: ${field} is ${spec[field]}, expected an integer >= ${least}`);
     }
   }
   if (spec.heads % spec.kvHeads !== 0) {
     throw new MxattnError(`attention spec: kvHeads (${spec.kvHeads}) does not divide heads (${spec.heads})`);
+  }
+  if (spec.keyCapacity < spec.keyLength) {
+    throw new MxattnError(
+      `attention spec: keyCapacity (${spec.keyCapacity}) is less than keyLength (${spec.keyLength})`,
+    );
   }
   if (!Number.isFinite(spec.scale)) throw new MxattnError(`attention spec: scale is ${spec.scale}`);
   if (!(spec.softcap >= 0 && spec.softcap < Infinity)) {

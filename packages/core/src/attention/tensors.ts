@@ -12,7 +12,7 @@ export interface ScoreTensor<T> {
 export interface AttentionTensors {
   /** [batch, heads, queryLength, headSize], or with sequence and heads exchanged in layout BSHD. */
   readonly query: Float32Array;
-  /** As query, with kvHeads and keyLength. */
+  /** As query, with kvHeads and keyCapacity. */
   readonly key: Float32Array;
   /** As key, with valueHeadSize channels. */
   readonly value: Float32Array;
@@ -76,7 +76,7 @@ function checkScoreTensor(
  */
 export function checkTensors(tensors: AttentionTensors, spec: AttentionSpec): void {
   const queries: [string, number] = ['queryLength', spec.queryLength];
-  const keys: [string, number] = ['keyLength', spec.keyLength];
+  const keys: [string, number] = ['keyCapacity', spec.keyCapacity];
   const kvHeads: [string, number] = ['kvHeads', spec.kvHeads];
   checkDense('query', tensors.query, spec, ['heads', spec.heads], queries, ['headSize', spec.headSize]);
   checkDense('key', tensors.key, spec, kvHeads, keys, ['headSize', spec.headSize]);
@@ -102,7 +102,7 @@ export function headStride(
     : { start: batchStart + head * channels, stride: heads * channels };
 }
 
-/** One head as contiguous float64 rows [sequence][channels]. */
+/** The first rows of one head as contiguous float64 rows [sequence][channels]; the tensor has `capacity` of them. */
 export function gatherHead(
   data: Float32Array,
   layout: Layout,
@@ -111,8 +111,9 @@ export function gatherHead(
   channels: number,
   batch: number,
   head: number,
+  capacity = sequence,
 ): Float64Array {
-  const { start, stride } = headStride(layout, heads, sequence, channels, batch, head);
+  const { start, stride } = headStride(layout, heads, capacity, channels, batch, head);
   const rows = new Float64Array(sequence * channels);
   for (let s = 0; s < sequence; s++) {
     const from = start + s * stride;

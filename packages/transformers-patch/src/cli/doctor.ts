@@ -20,7 +20,7 @@ export function doctorCommand(): Command {
     .option('--json', 'print JSON')
     .addHelpText('after', '\nExamples:\n  mxattn doctor\n  mxattn doctor --json')
     .action(({ json }: { json?: boolean }) => {
-      const findings = [node(), runtime(), addon(), transformers()];
+      const findings = [node(), runtime(), addon(), gpu(), transformers()];
       if (json) printJson(findings);
       else
         printTable(
@@ -64,6 +64,15 @@ function addon(): Finding {
     found: error?.split('. ')[0] ?? `builds for ${isaLevels.join(', ')}; ${isaLevels[0]} is used`,
     remedy:
       error === undefined ? '' : 'npx node-gyp rebuild in the folder of @mxattn/ort-op, with a C++ compiler',
+  };
+}
+
+function gpu(): Finding {
+  return {
+    what: 'GPU',
+    works: false,
+    found: 'not used: this version computes on the CPU',
+    remedy: '',
   };
 }
 
