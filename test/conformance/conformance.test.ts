@@ -7,6 +7,7 @@ import {
   type Recipe,
   referenceAttention,
   registerBackend,
+  wasmBackend,
 } from '@mxattn/core';
 import { isaLevels, nativeBackend } from '@mxattn/ort-op';
 import { describe, expect, it } from 'vitest';
@@ -27,7 +28,16 @@ const refused: Readonly<Record<string, Readonly<Record<string, string>>>> = {};
 
 const isas = isaLevels();
 for (const isa of isas) registerBackend(nativeBackend(isa));
-const backends = ['emulation', ...isas.map((isa) => `native-${isa}`)];
+const wasmBuilds = (['simd', 'relaxed-simd'] as const).filter((build) => {
+  const backend = wasmBackend({ build });
+  registerBackend(backend);
+  return backend.supports(table[0]!.spec, precision('mxfp6')) === true;
+});
+const backends = [
+  'emulation',
+  ...isas.map((isa) => `native-${isa}`),
+  ...wasmBuilds.map((build) => `wasm-${build}`),
+];
 
 /** Computed once for all backends. */
 function memo<T>(compute: (row: Row, name: Name) => T): (row: Row, name: Name) => T {

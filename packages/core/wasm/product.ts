@@ -1,0 +1,115 @@
+// The inner loop of everything: 4 rows of a left operand times a panel of 8 columns.
+//
+// Both operands come in steps of 4 bytes: one f32, two i16 or four 8-bit integers along the axis that is summed over.
+// A step of a panel is 32 bytes, 4 for each of its 8 columns; a step of a row is repeated in all lanes. Budget per step:
+// 2 loads of the panel, 4 splatting loads, 8 multiply-adds. With 8 accumulators, 2 vectors of the panel, a splat and a
+// product 12 of the 15 usable registers are taken; unrolling spills.
+
+import { GROUP_ROWS, PANEL_COLUMNS, TILE_KEYS } from './sizes';
+
+/** Left operand whose 4 rows alternate step by step, so that one pointer with constant offsets serves all. */
+@unmanaged export class Interleaved { rowBytes: u32; }
+
+/** Left operand whose rows of TILE_KEYS elements follow one another. */
+@unmanaged export class RowMajor { rowBytes: u64; }
+
+// Interleaved operands are 4 bytes a row and step, the others a row apart.
+@inline function isInterleaved<Order>(): bool { return offsetof<Order>() == sizeof<u32>(); }
+
+/**
+ * T names the left operand: f32; i16 for both; i8 for signed codes times a panel of 7 bits; u8 for codes of 7 bits
+ * times a signed panel. (What a relaxed dot product makes of an eighth bit in the 7-bit operand depends on the CPU.)
+ */
+@inline function multiplyAdd<T>(sum: v128, left: v128, panel: v128): v128 {
+  if (isFloat<T>()) {
+    if (ASC_FEATURE_RELAXED_SIMD) return f32x4.relaxed_madd(left, panel, sum);
+    return f32x4.add(sum, f32x4.mul(left, panel));
+  }
+  if (sizeof<T>() == 2) return i32x4.add(sum, i32x4.dot_i16x8_s(left, panel));
+  if (isSigned<T>()) return i32x4.relaxed_dot_i8x16_i7x16_add_s(left, panel, sum);
+  return i32x4.relaxed_dot_i8x16_i7x16_add_s(panel, left, sum);
+}
+
+@inline function writeRow<T>(target: usize, scales: usize, factor: usize, add: bool, a: v128, b: v128): void {
+  if (!isFloat<T>()) {
+    const f = v128.load_splat<u32>(factor);
+    a = f32x4.mul(f32x4.convert_i32x4_s(a), f32x4.mul(v128.load(scales), f));
+    b = f32x4.mul(f32x4.convert_i32x4_s(b), f32x4.mul(v128.load(scales, 16), f));
+    if (add) {
+      a = f32x4.add(v128.load(target), a);
+      b = f32x4.add(v128.load(target, 16), b);
+    }
+  }
+  v128.store(target, a);
+  v128.store(target, b, 16);
+}
+
+/** Four products of two 8-bit integers, for finding out what the engine makes of them. */
+export function probe(signed: i32, sevenBits: i32): i32 {
+  if (!ASC_FEATURE_RELAXED_SIMD) return 0;
+  const left = i8x16.splat(<i8>signed), right = i8x16.splat(<i8>sevenBits);
+  return i32x4.extract_lane(i32x4.relaxed_dot_i8x16_i7x16_add_s(left, right, i32x4.splat(0)), 0);
+}
+
+/**
+ * Integers: target[row][column] (+)= (start[row] + left . panel) * scales[column] * factors[row].
+ * Floats: target[row][column] (+)= left . panel.
+ *
+ * @param start four i32, or 0.
+ * @param add whether to add to the target or to overwrite it.
+ */
+export function product<T, Order>(
+  left: usize,
+  panel: usize,
+  steps: i32,
+  start: usize,
+  scales: usize,
+  factors: usize,
+  target: usize,
+  targetRowBytes: i32,
+  add: bool,
+): void {
+  const target1 = target + targetRowBytes;
+  const target2 = target1 + targetRowBytes;
+  const target3 = target2 + targetRowBytes;
+  let a0 = i32x4.splat(0), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
+  if (!isFloat<T>() && start != 0) {
+    a0 = b0 = v128.load_splat<u32>(start);
+    a1 = b1 = v128.load_splat<u32>(start, 4);
+    a2 = b2 = v128.load_splat<u32>(start, 8);
+    a3 = b3 = v128.load_splat<u32>(start, 12);
+  }
+  if (isFloat<T>() && add) {
+    a0 = v128.load(target);
+    b0 = v128.load(target, 16);
+    a1 = v128.load(target1);
+    b1 = v128.load(target1, 16);
+    a2 = v128.load(target2);
+    b2 = v128.load(target2, 16);
+    a3 = v128.load(target3);
+    b3 = v128.load(target3, 16);
+  }
+  const end = panel + <usize>steps * (PANEL_COLUMNS * 4);
+  while (panel < end) {
+    const a = v128.load(panel);
+    const b = v128.load(panel, 16);
+    let x = v128.load_splat<u32>(left);
+    a0 = multiplyAdd<T>(a0, x, a);
+    b0 = multiplyAdd<T>(b0, x, b);
+    x = v128.load_splat<u32>(left, offsetof<Order>() == 4 ? 4 : TILE_KEYS * sizeof<T>());
+    a1 = multiplyAdd<T>(a1, x, a);
+    b1 = multiplyAdd<T>(b1, x, b);
+    x = v128.load_splat<u32>(left, offsetof<Order>() == 4 ? 8 : 2 * TILE_KEYS * sizeof<T>());
+    a2 = multiplyAdd<T>(a2, x, a);
+    b2 = multiplyAdd<T>(b2, x, b);
+    x = v128.load_splat<u32>(left, offsetof<Order>() == 4 ? 12 : 3 * TILE_KEYS * sizeof<T>());
+    a3 = multiplyAdd<T>(a3, x, a);
+    b3 = multiplyAdd<T>(b3, x, b);
+    panel += PANEL_COLUMNS * 4;
+    left += isInterleaved<Order>() ? GROUP_ROWS * 4 : 4;
+  }
+  writeRow<T>(target, scales, factors, add, a0, b0);
+  writeRow<T>(target1, scales, factors + 4, add, a1, b1);
+  writeRow<T>(target2, scales, factors + 8, add, a2, b2);
+  writeRow<T>(target3, scales, factors + 12, add, a3, b3);
+}
