@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { progress } from '@clack/prompts';
 import type { EfqCalibration } from '@mxattn/core';
+import { terminalProgress } from '@mxattn/progress';
 import type { JobResult } from './experiment.js';
 import { markdown } from './markdown.js';
 import { efqJobs, efqSettings, firstJobs, seeds } from './plan.js';
@@ -13,21 +13,18 @@ const outDir = join(process.cwd(), 'out', 'table');
 
 const first = firstJobs();
 const total = first.length + efqSettings.length * seeds.length;
-const bar = progress({ max: total });
-bar.start('Measuring errors');
-let done = 0;
-const onDone = () => {
-  done++;
-  bar.advance(1, `Measuring errors: ${done} of ${total}`);
-};
 
-const results: JobResult[] = await runJobs(first, onDone);
-const calibrations = new Map<string, EfqCalibration>();
-for (const result of results) {
-  if (result.kind === 'calibrate') calibrations.set(result.key, result.calibration);
-}
-results.push(...(await runJobs(efqJobs(calibrations), onDone)));
-bar.stop(`Measured ${total} inputs`);
+const results = await terminalProgress('measuring errors', total, async (step) => {
+  let done = 0;
+  const onDone = () => step(++done);
+  const results: JobResult[] = await runJobs(first, onDone);
+  const calibrations = new Map<string, EfqCalibration>();
+  for (const result of results) {
+    if (result.kind === 'calibrate') calibrations.set(result.key, result.calibration);
+  }
+  results.push(...(await runJobs(efqJobs(calibrations), onDone)));
+  return results;
+});
 
 const table = summarize(results);
 const text = markdown(table);

@@ -3,7 +3,7 @@
     'cpu_flags': ['-std=gnu++17', '-O3', '-fPIC', '-Wall', '-Wextra', '-Wno-psabi', '-fvisibility=hidden'],
     'kernels%': ['cpu_portable'],
     'conditions': [
-      ['target_arch=="x64"', { 'kernels': ['cpu_portable', 'cpu_avx2', 'cpu_avx512_vnni'] }],
+      ['target_arch=="x64"', { 'kernels': ['cpu_portable', 'cpu_avx2', 'cpu_avx512_vnni', 'cpu_avx512_amx'] }],
     ],
   },
   'target_defaults': {
@@ -27,6 +27,7 @@
       'sources': [
         'native/addon/addon.cc',
         'native/addon/attention.cc',
+        'native/addon/peaks.cc',
         'native/addon/session.cc',
         'native/cpu/dispatch.cc',
         'native/cpu/scratch.cc',
@@ -65,6 +66,19 @@
           ],
           'xcode_settings': {
             'OTHER_CPLUSPLUSFLAGS': ['-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mfma'],
+          },
+        },
+        {
+          'target_name': 'cpu_avx512_amx',
+          'type': 'static_library',
+          'sources': ['native/cpu/avx512_amx.cc'],
+          'include_dirs': ['native'],
+          'cflags_cc': [
+            '<@(cpu_flags)', '-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mamx-tile', '-mamx-int8', '-mfma',
+            '-mprefer-vector-width=512',
+          ],
+          'xcode_settings': {
+            'OTHER_CPLUSPLUSFLAGS': ['-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mamx-tile', '-mamx-int8', '-mfma'],
           },
         },
       ],

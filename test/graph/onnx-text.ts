@@ -15,7 +15,7 @@ export interface ModelText {
   readonly opset?: number;
   readonly irVersion?: number;
   readonly initializers?: Readonly<
-    Record<string, { dims: number[]; data: Float32Array | BigInt64Array | Int32Array }>
+    Record<string, { dims: number[]; data: Float32Array | BigInt64Array | Int32Array | Int8Array }>
   >;
   readonly graphs?: Readonly<Record<string, BodyText>>;
   readonly functions?: readonly FunctionText[];
@@ -52,7 +52,7 @@ function graph(
   model: ModelText,
 ): Bytes {
   const initializers = Object.entries(part.initializers ?? {}).flatMap(([name, { dims, data }]) => {
-    const type = data instanceof Float32Array ? 1 : data instanceof Int32Array ? 6 : 7;
+    const type = elementTypes[data.constructor.name] ?? 0;
     return message(5, tensor(type, dims, data, name));
   });
   return [
@@ -63,6 +63,13 @@ function graph(
     ...Object.entries(part.outputs).flatMap((each) => message(12, valueInfo(each))),
   ];
 }
+
+const elementTypes: Readonly<Record<string, number>> = {
+  Float32Array: 1,
+  Int8Array: 3,
+  Int32Array: 6,
+  BigInt64Array: 7,
+};
 
 function functionBody(each: FunctionText, opset: Bytes, model: ModelText): Bytes {
   return [

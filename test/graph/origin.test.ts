@@ -23,6 +23,7 @@ function found(lines: string) {
     inputs: { x: 'f32[B,S,16]', other: 'f32[B,T,16]', past: 'f32[B,P,16]', positions: 'i64[B,S]' },
     outputs: { y: 'f32[B,2,S,8]' },
     initializers: {
+      w8: { dims: [16, 16], data: new Int8Array(256).fill(3) },
       wq: weight(16, 16),
       wk: weight(16, 16),
       wv: weight(16, 16),
@@ -67,6 +68,18 @@ describe('self-attention', () => {
       latent = MatMul(x, down)
       k = MatMul(latent, up)
       v = MatMul(latent, up)`,
+    'of dynamically quantized projections': `
+      h = MatMul(other, wq)
+      xq xs xz = DynamicQuantizeLinear(x)
+      ${['q', 'k', 'v']
+        .map(
+          (name) => `
+            ${name}i = MatMulInteger(xq, w8, xz)
+            ${name}f = Cast<to=1>(${name}i)
+            ${name}s = Mul(xs, 0.01)
+            ${name} = Mul(${name}f, ${name}s)`,
+        )
+        .join('')}`,
     'of two streams': `
       q1 = MatMul(x, wq)
       q2 = MatMul(other, wk)

@@ -52,6 +52,48 @@ describe.each(targets)('the target %s', (target) => {
     });
   }
 
+  it('makes a mask that two layers share once', async () => {
+    const layer = (input: string, output: string) => `
+      t_${output} = Transpose<perm=[0,1,3,2]>(k)
+      s_${output} = MatMul(${input}, t_${output})
+      x_${output} = Where(m, s_${output}, -inf)
+      p_${output} = Softmax<axis=-1>(x_${output})
+      ${output} = MatMul(p_${output}, k)`;
+    const text: ModelText = {
+      nodes: `${layer('q', 'h')} ${layer('h', 'y')}`,
+      inputs: { q: 'f32[B,2,S,8]', k: 'f32[B,2,T,8]', m: 'bool[B,1,S,T]' },
+      outputs: { y: 'f32[B,2,S,8]' },
+      opset: 23,
+    };
+    const { model } = await expectReplaced(text, { target, count: 2 });
+    const masks = model.graph?.node.filter((node) => node.opType === 'Where' && node.input[0] === 'm');
+    expect(masks).toHaveLength(1);
+  });
+
+  it('puts a mask before all that share it', async () => {
+    const text: ModelText = {
+      nodes: `
+        kt = Transpose<perm=[0,1,3,2]>(k)
+        s = MatMul(q, kt)
+        x1 = Where(m, s, -inf)
+        p1 = Softmax<axis=-1>(x1)
+        r = MatMul(r0, kt)
+        x2 = Where(m, r, -inf)
+        p2 = Softmax<axis=-1>(x2)
+        z = MatMul(p2, k)
+        y = MatMul(p1, k)`,
+      inputs: { q: 'f32[B,2,S,8]', r0: 'f32[B,2,S,8]', k: 'f32[B,2,T,8]', m: 'bool[B,1,S,T]' },
+      outputs: { y: 'f32[B,2,S,8]', z: 'f32[B,2,S,8]' },
+      opset: 23,
+    };
+    const { model } = await expectReplaced(text, { target, count: 2 });
+    const seen = new Set(['', 'mxattn.precision', 'mxattn.no_bias', ...Object.keys(text.inputs)]);
+    for (const node of model.graph?.node ?? []) {
+      for (const input of node.input) expect(seen).toContain(input);
+      for (const output of node.output) seen.add(output);
+    }
+  });
+
   it('gives zeros in rows with every key masked', async () => {
     const text = grouped('a = Add(x, m)', { m: 'f32[S,T]' });
     const mask = Float32Array.from({ length: 5 * 7 }, (_, at) => (at < 7 ? -Infinity : 0));

@@ -1,6 +1,6 @@
 import { openModel, psnr, STEPS, sample, toPng } from '@mxattn/example-diffusion';
+import type { Progress } from '@mxattn/progress';
 import type { DemoOptions } from './options.js';
-import type { Progress } from './progress.js';
 import type { DiffusionResult, Pictures } from './results.js';
 import type { Variant } from './variants.js';
 

@@ -1,8 +1,8 @@
 import { join } from 'node:path';
 import { generate, heldOutTokens, openModels, perplexity } from '@mxattn/example-llm';
+import type { Progress } from '@mxattn/progress';
 import { patchReport } from '@mxattn/transformers-patch';
 import type { DemoOptions } from './options.js';
-import type { Progress } from './progress.js';
 import type { LlmResult } from './results.js';
 import type { Variant } from './variants.js';
 

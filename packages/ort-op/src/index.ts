@@ -19,6 +19,7 @@ export {
 } from './model/index.js';
 export { nativeBackend } from './native/backend.js';
 export { addonStatus, isaLevels } from './native/isa.js';
+export { measurePeaks, openNativeSession } from './native/session.js';
 export {
   type ConversionReport,
   type ConvertOptions,

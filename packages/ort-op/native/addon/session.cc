@@ -14,14 +14,16 @@ namespace {
 
 // Shared by the JavaScript object and the runs in flight, so that release() during a run is safe.
 struct NativeSession {
-  explicit NativeSession(const ort::Library& l, cpu::Build build) : library(l), op(l, build) {}
+  NativeSession(const ort::Library& l, cpu::Build build)
+      : library(l), floatOp(l, build, ort::kFloat32), halfOp(l, build, ort::kFloat16) {}
   ~NativeSession() {
     if (session) library.functions.ReleaseSession(session);
     if (domain) library.functions.ReleaseCustomOpDomain(domain);
   }
 
   const ort::Library& library;
-  op::FusedAttention op;
+  op::FusedAttention floatOp;
+  op::FusedAttention halfOp;
   ort::CustomOpDomain* domain = nullptr;
   ort::Session* session = nullptr;
 };
@@ -101,7 +103,8 @@ std::shared_ptr<NativeSession> openSession(const std::string& libraryPath, const
     ort.check(ort.AddFreeDimensionOverrideByName(raw, name.c_str(), size));
   }
   ort.check(ort.CreateCustomOpDomain(op::kDomain, &native->domain));
-  ort.check(ort.CustomOpDomain_Add(native->domain, &native->op));
+  ort.check(ort.CustomOpDomain_Add(native->domain, &native->floatOp));
+  ort.check(ort.CustomOpDomain_Add(native->domain, &native->halfOp));
   ort.check(ort.AddCustomOpDomain(raw, native->domain));
   ort.check(ort.CreateSessionFromArray(library.env, model, size, raw, &native->session));
   return native;

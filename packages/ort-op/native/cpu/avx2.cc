@@ -14,6 +14,9 @@ constexpr int kIntegerPanels = 2;
 
 #include "cpu/vector.h"
 
+// Added to key codes, so that a product of unsigned and signed bytes takes them.
+constexpr uint8_t kKeyOffset = 128;
+
 MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
   __m256i pairs = _mm256_maddubs_epi16(reinterpret_cast<__m256i>(u), reinterpret_cast<__m256i>(s));
   return acc + reinterpret_cast<Ints>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
@@ -22,7 +25,25 @@ MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
 // Whether a comparison holds in any lane.
 MXATTN_INLINE bool anyLane(Ints mask) { return _mm256_movemask_ps(reinterpret_cast<__m256>(mask)) != 0; }
 
+// The low bytes of 64 integers in 0..255, in order.
+MXATTN_INLINE void storeBytes(uint8_t* to, const Ints (&v)[8]) {
+  // Packing works within 128-bit lanes: four integers of each vector in turn.
+  __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  for (int i = 0; i < 8; i += 4) {
+    __m256i a = _mm256_packs_epi32(reinterpret_cast<__m256i>(v[i]), reinterpret_cast<__m256i>(v[i + 1]));
+    __m256i b = _mm256_packs_epi32(reinterpret_cast<__m256i>(v[i + 2]), reinterpret_cast<__m256i>(v[i + 3]));
+    __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packus_epi16(a, b), order);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * kLanes), bytes);
+  }
+}
+
 #include "cpu/block_scaled.h"
+#include "cpu/half.h"
+#include "cpu/peak.h"
 #include "cpu/kernel.h"
+
+void run(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
+  attendWith<BlockScaledEngine>(problem, parallel, scratch);
+}
 
 }  // namespace mxattn::cpu::avx2

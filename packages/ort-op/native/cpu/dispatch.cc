@@ -2,38 +2,76 @@
 
 #include <stdexcept>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#endif
+
 namespace mxattn::cpu {
 
+#define MXATTN_DECLARE_BUILD(name)                        \
+  namespace name {                                        \
+  void run(const Problem&, const Parallel&, Scratch&);    \
+  void fromHalf(const uint16_t*, float*, size_t);         \
+  void toHalf(const float*, uint16_t*, size_t);           \
+  double floatPeak(double (*)());                         \
+  double bytePeak(double (*)());                          \
+  }
 #if defined(__x86_64__)
-namespace avx512_vnni {
-void run(const Problem&, const Parallel&, Scratch&);
-}
-namespace avx2 {
-void run(const Problem&, const Parallel&, Scratch&);
-}
+MXATTN_DECLARE_BUILD(avx512_amx)
+MXATTN_DECLARE_BUILD(avx512_vnni)
+MXATTN_DECLARE_BUILD(avx2)
 #endif
-namespace portable {
-void run(const Problem&, const Parallel&, Scratch&);
+MXATTN_DECLARE_BUILD(portable)
+
+namespace {
+
+#define MXATTN_BUILD(name, supported, space) \
+  Build { name, supported, space::run, space::fromHalf, space::toHalf, space::floatPeak, space::bytePeak }
+
+#if defined(__x86_64__)
+bool hasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
+bool hasAvx512Vnni() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vnni");
 }
 
-std::vector<Build> supportedBuilds() {
-  static const Build builds[] = {
-#if defined(__x86_64__)
-      {"avx512-vnni",
-       [] {
-         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                __builtin_cpu_supports("avx512vnni");
-       },
-       avx512_vnni::run},
-      {"avx2", [] { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }, avx2::run},
+// Tiles are large registers, which Linux saves only for processes that ask.
+bool hasAmx() {
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  bool tilesOfBytes = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 3) == 3;
+  return tilesOfBytes && hasAvx512Vnni() && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
 #endif
-      {"portable", [] { return true; }, portable::run},
-  };
-  std::vector<Build> supported;
-  for (const Build& build : builds) {
-    if (build.supported()) supported.push_back(build);
-  }
+}
+#endif
+
+}  // namespace
+
+std::vector<Build> supportedBuilds() {
+  static const std::vector<Build> supported = [] {
+    std::vector<Build> builds;
+    for (const Build& build : {
+#if defined(__x86_64__)
+             MXATTN_BUILD("avx512-amx", hasAmx, avx512_amx),
+             MXATTN_BUILD("avx512-vnni", hasAvx512Vnni, avx512_vnni),
+             MXATTN_BUILD("avx2", hasAvx2, avx2),
+#endif
+             MXATTN_BUILD("portable", [] { return true; }, portable),
+         }) {
+      if (build.supported()) builds.push_back(build);
+    }
+    return builds;
+  }();
   return supported;
 }
 

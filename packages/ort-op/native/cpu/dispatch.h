@@ -10,12 +10,21 @@
 namespace mxattn::cpu {
 
 using Kernel = void (*)(const Problem&, const Parallel&, Scratch&);
+// IEEE binary16 to and from binary32, to nearest even.
+using FromHalf = void (*)(const uint16_t* from, float* to, size_t count);
+using ToHalf = void (*)(const float* from, uint16_t* to, size_t count);
+// Operations a second of one thread; see peak.h.
+using Peak = double (*)(double (*seconds)());
 
 struct Build {
-  // "avx512-vnni", "avx2" or "portable".
+  // "avx512-amx", "avx512-vnni", "avx2" or "portable".
   const char* name;
   bool (*supported)();
   Kernel kernel;
+  FromHalf fromHalf;
+  ToHalf toHalf;
+  Peak floatPeak;
+  Peak bytePeak;
 };
 
 // Those this processor can run, fastest first; never empty.

@@ -70,8 +70,8 @@ class Float32Engine {
     for (; row < rows.count; row++) tile<1>(unit, row, panel, state);
   }
 
-  void softmax(Unit&, int rows, RowState& state) const {
-    for (int row = 0; row < rows; row++) softmaxRow(row, state);
+  void softmax(Unit&, const Rows& rows, int64_t, RowState& state) const {
+    for (int row = 0; row < rows.count; row++) softmaxRow(row, state);
   }
 
   void accumulate(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {

@@ -14,9 +14,10 @@ class BlockScaledEngine {
   struct Unit {
     int8_t* query;         // [kRowBlock][32 * blocks]
     float* queryScale;     // [kRowBlock][blocks]
-    int32_t* queryOffset;  // [kRowBlock][blocks]: takes back the 128 added to every key code
+    int32_t* queryOffset;  // [kRowBlock][blocks]: takes back what was added to every key code
     uint8_t* probability;    // [kRowBlock][kTileKeys], E2M3 times 8
     float* probabilityScale;  // [kRowBlock][blocks of the tile]
+    bool nan;                 // some query is not a number
   };
 
   BlockScaledEngine(const Problem& problem, Arena& arena) : problem_(problem) {
@@ -34,6 +35,7 @@ class BlockScaledEngine {
     keyScales_ = arena.take<float>(heads * tiles_ * kTileVectors * headBlocks_ * kLanes);
     values_ = arena.take<int8_t>(heads * tiles_ * kTileBlocks * channelGroups_ * kBlockBytes);
     valueScales_ = arena.take<float>(heads * tiles_ * kTileBlocks * channelGroups_ * kLanes);
+    keyNaN_ = arena.take<uint8_t>(heads * tiles_);
   }
 
   void pack(const Parallel& parallel) {
@@ -64,7 +66,8 @@ class BlockScaledEngine {
       for (int64_t b = 0; b < headBlocks_; b++) {
         int32_t sum = 0;
         for (int c = 0; c < kBlock; c++) sum += codes[b * kBlock + c];
-        unit.queryOffset[row * headBlocks_ + b] = -128 * sum;
+        unit.queryOffset[row * headBlocks_ + b] = -kKeyOffset * sum;
+        unit.nan |= std::isnan(unit.queryScale[row * headBlocks_ + b]);
       }
     }
     return unit;
@@ -78,9 +81,16 @@ class BlockScaledEngine {
     for (; row < rows.count; row++) scoreTile<1>(unit, row, panel, state);
   }
 
-  void softmax(Unit& unit, int rows, RowState& state) const {
-    for (int row = 0; row < rows; row += kSoftmaxRows) {
-      softmaxRows(unit, row, std::min(kSoftmaxRows, rows - row), state);
+  void softmax(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
+    int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
+    // Comparisons below lose NaN, so it is looked for, but only where it can be.
+    if (unit.nan || keyNaN_[head * tiles_ + firstKey / kTileKeys] || problem_.bias) {
+      for (int row = 0; row < rows.count; row++) {
+        if (anyNaN(state.scores + row * kTileKeys)) state.reference[row] = kNaN;
+      }
+    }
+    for (int row = 0; row < rows.count; row += kSoftmaxRows) {
+      softmaxRows(unit, row, std::min(kSoftmaxRows, rows.count - row), state);
     }
   }
 
@@ -92,34 +102,33 @@ class BlockScaledEngine {
     for (; row < rows.count; row++) weightedSum<1>(unit, row, block, state);
   }
 
- private:
+ protected:
   static constexpr int kTileBlocks = kTileKeys / kBlock;
   static_assert(kTileBlocks == 2);
   static constexpr int kGroups = kBlock / 4;  // products of 4 elements in a block
-  // Schraudolph's offset with the least rms ripple, 60801 / 2^20, in units of the last bit of an f32.
-  static constexpr int32_t kSchraudolphOffset = 60801 * 8;
+  // The least rms ripple.
+  static constexpr float kSchraudolphCorrection = 60801.f / 1048576.f;
+  // Below it, 60 times over the smallest weight is less than half a step.
+  static constexpr float kSmallestWeight = 0x1p-70f;
   // log2 units above the reference at which P would pass 448 (the affine value passes 135.75).
-  static constexpr float kRollback = 135.75f - 127.f + 60801.f / 1048576.f;
+  static constexpr float kRollback = 135.75f - 127.f + kSchraudolphCorrection;
 
   // Rows whose blocks of P have their scales computed in one vector, a lane a block.
   static constexpr int kSoftmaxRows = kLanes / kTileBlocks;
 
-  // 2^x as a bf16 whose bits are 2^7 * (x + 127 - c). 0 below kSmallestExponent, as in the f32 softmax: the key that
-  // set the reference keeps a weight near 1 in the sum.
+  // 2^x as a bf16 whose bits are 2^7 * (x + 127 - c), rounded to nearest even by adding a number whose last bit is 1.
+  // At least 2^kSmallestExponent.
   MXATTN_INLINE Floats schraudolph(Floats x) {
-    Ints affine = toInts(maximum(x, splat(kSmallestExponent)) * 0x1p23f) + (127 * (1 << 23) - kSchraudolphOffset);
-    Ints rounded = (affine + 0x7fff + ((affine >> 16) & 1)) & static_cast<int32_t>(0xffff0000);
-    return x < kSmallestExponent ? Floats{} : fromBits(rounded);
+    constexpr float kRound = 12582912.f;  // 1.5 * 2^23
+    Floats affine = maximum(x, splat(kSmallestExponent)) * 128.f - kSchraudolphCorrection * 128.f;
+    return fromBits(bits(affine + (kRound + 127 * 128)) << 16);
   }
 
-  // Sets or raises the reference of a row to its largest score, or spoils it with NaN. Few rows of few tiles need it.
+  // A row whose scores rose too far above its reference, or had none.
   static void moveReference(int row, RowState& state) {
-    const float* scores = state.scores + row * kTileKeys;
     float& reference = state.reference[row];
-    float top = largestScore(scores)[0];
-    if (anyNaN(scores) || std::isnan(reference)) {
-      reference = kNaN;
-    } else if (reference == -kInfinity) {
+    float top = largestScore(state.scores + row * kTileKeys)[0];
+    if (reference == -kInfinity) {
       reference = top;
     } else {
       state.raise(row, top);
@@ -133,40 +142,41 @@ class BlockScaledEngine {
       if (r >= count) continue;
       float* scores = state.scores + (first + r) * kTileKeys;
       float& reference = state.reference[first + r];
-      // Written so that a NaN on either side is above, too.
-      Ints above{};
-      for (int v = 0; v < kTileVectors; v++) {
-        above |= ~(load<Floats>(scores + v * kLanes) - reference <= kRollback);
-      }
-      if (anyLane(above)) moveReference(first + r, state);
+      Floats top = load<Floats>(scores);
+      for (int v = 1; v < kTileVectors; v++) top = maximum(load<Floats>(scores + v * kLanes), top);
+      if (anyLane(top > reference + kRollback)) moveReference(first + r, state);
       // Nothing visible yet, or NaN: P is 0.
       if (!(reference > -kInfinity)) {
         for (int v = 0; v < kTileVectors; v++) store(scores + v * kLanes, Floats{});
         continue;
       }
       for (int b = 0; b < kTileBlocks; b++) {
-        Floats top{};
+        Floats blockTop{};
         for (int v = 0; v < kBlockVectors; v++) {
           float* at = scores + b * kBlock + v * kLanes;
           Floats p = schraudolph(load<Floats>(at) - reference);
           store(at, p);
-          top = maximum(p, top);
+          blockTop = maximum(p, blockTop);
         }
-        largest[r * kTileBlocks + b] = top;
+        largest[r * kTileBlocks + b] = blockTop;
       }
     }
-    Ints biased = scaleExponent(maximaOf(largest), probability_);
+    Floats tops = maximaOf(largest);
+    Ints biased = scaleExponent(tops, probability_);
     alignas(64) float inverse[kLanes];
     float* scales = unit.probabilityScale + first * kTileBlocks;
     store(inverse, inverseScaleOf(biased) * probability_.toInteger);
-    store(scales, scaleOf(biased) / probability_.toInteger);
+    // Masked keys have the smallest weight, which rounds to 0 beside a larger one. A block with nothing larger is 0.
+    store(scales, tops < kSmallestWeight ? Floats{} : scaleOf(biased) / probability_.toInteger);
     for (int r = 0; r < count; r++) {
       const float* p = state.scores + (first + r) * kTileKeys;
       uint8_t* codes = unit.probability + (first + r) * kTileKeys;
+      Ints integers[kTileVectors];
       for (int v = 0; v < kTileVectors; v++) {
         Floats scaled = load<Floats>(p + v * kLanes) * inverse[r * kTileBlocks + v / kBlockVectors];
-        store(codes + v * kLanes, __builtin_convertvector(probabilityIntegers(scaled), Bytes));
+        integers[v] = probabilityIntegers(scaled);
       }
+      storeBytes(codes, integers);
       float* sums = state.sum + (first + r) * kLanes;
       store(sums, load<Floats>(sums) + sumOfCodes(codes, scales + r * kTileBlocks));
     }
@@ -203,9 +213,10 @@ class BlockScaledEngine {
     quantiseRow(x, headBlocks_, operand_, codes, scales);
   }
 
-  // Keys of one tile as [panel of kLanes keys][block][4 channels at a time][key][channel], code + 128.
+  // Keys of one tile as [panel of kLanes keys][block][4 channels at a time][key][channel], code + kKeyOffset.
   void packKeys(int64_t head, int64_t tile) {
     int64_t padded = headBlocks_ * kBlock;
+    bool nan = false;
     int8_t codes[kLargestHeadSize];
     float scales[kLargestHeadSize / kBlock];
     for (int64_t j = 0; j < kTileKeys; j++) {
@@ -222,13 +233,15 @@ class BlockScaledEngine {
       for (int64_t g = 0; g < headBlocks_ * kGroups; g++) {
         uint32_t four;
         std::memcpy(&four, codes + g * 4, 4);
-        four ^= 0x80808080u;
+        four ^= kKeyOffset * 0x01010101u;  // adds 128, or nothing
         std::memcpy(to + g * kLanes * 4, &four, 4);
       }
       for (int64_t b = 0; b < headBlocks_; b++) {
         keyScales_[(panel * headBlocks_ + b) * kLanes + j % kLanes] = scales[b];
+        nan |= std::isnan(scales[b]);
       }
     }
+    keyNaN_[head * tiles_ + tile] = nan;
   }
 
   // Values of one tile as [block of 32 tokens][group of kLanes channels][4 tokens at a time][channel][token].
@@ -366,4 +379,5 @@ class BlockScaledEngine {
   float* keyScales_ = nullptr;
   int8_t* values_ = nullptr;
   float* valueScales_ = nullptr;
+  uint8_t* keyNaN_ = nullptr;  // [tile]: some key is not a number
 };

@@ -197,7 +197,7 @@ void attendRows(const Engine& engine, const Problem& problem, const Rows& rows, 
         maskScores(problem, rows, row, key, state.scores + row * kTileKeys);
       }
     }
-    engine.softmax(unit, rows.count, state);
+    engine.softmax(unit, rows, key, state);
     engine.accumulate(unit, rows, key, state);
   }
   int64_t group = problem.heads / problem.kvHeads;
@@ -241,11 +241,13 @@ void attend(const Problem& problem, const Parallel& parallel, Scratch& scratch) 
   });
 }
 
-void run(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
+// The kernel of a build, with its engine for block-scaled precisions.
+template <typename Quantised>
+void attendWith(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
   if (problem.batch == 0 || problem.queryLength == 0) return;
   if (problem.precision == Precision::kFloat32) {
     attend<Float32Engine>(problem, parallel, scratch);
   } else {
-    attend<BlockScaledEngine>(problem, parallel, scratch);
+    attend<Quantised>(problem, parallel, scratch);
   }
 }

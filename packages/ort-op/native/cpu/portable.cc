@@ -11,6 +11,9 @@ constexpr int kIntegerPanels = 2;
 
 #include "cpu/vector.h"
 
+// Added to key codes, so that a product of unsigned and signed bytes takes them.
+constexpr uint8_t kKeyOffset = 128;
+
 typedef int16_t Shorts __attribute__((vector_size(4 * kLanes)));
 
 // acc + u . s in every lane, u unsigned bytes, s signed bytes, in 16-bit products of even and odd bytes: vectors of
@@ -29,7 +32,19 @@ MXATTN_INLINE bool anyLane(Ints mask) {
   return any != 0;
 }
 
+// The low bytes of 64 integers in 0..255, in order.
+template <int Count>
+MXATTN_INLINE void storeBytes(uint8_t* to, const Ints (&v)[Count]) {
+  for (int i = 0; i < Count; i++) store(to + i * kLanes, __builtin_convertvector(v[i], Bytes));
+}
+
 #include "cpu/block_scaled.h"
+#include "cpu/half.h"
+#include "cpu/peak.h"
 #include "cpu/kernel.h"
+
+void run(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
+  attendWith<BlockScaledEngine>(problem, parallel, scratch);
+}
 
 }  // namespace mxattn::cpu::portable

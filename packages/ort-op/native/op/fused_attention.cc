@@ -27,6 +27,10 @@ class Kernel {
   Kernel(const FusedAttention& op, const ort::KernelInfo* info) : op_(op) {
     op.ort.check(op.ort.KernelInfoGetAttribute_float(info, "scale", &scale_));
     op.ort.check(op.ort.KernelInfoGetAttribute_int64(info, "layer", &layer_));
+    if (ort::Status* missing = op.ort.KernelInfoGetAttribute_float(info, "softcap", &softcap_)) {
+      op.ort.ReleaseStatus(missing);
+      softcap_ = 0;
+    }
   }
 
   void compute(ort::KernelContext* context) const {
@@ -38,7 +42,6 @@ class Kernel {
     op_.ort.check(op_.ort.KernelContext_GetOutput(context, 0, outDims, 4, &out));
     void* data;
     op_.ort.check(op_.ort.GetTensorMutableData(out, &data));
-    problem.out = static_cast<float*>(data);
 
     struct Context {
       const ort::Functions& ort;
@@ -48,10 +51,35 @@ class Kernel {
                              auto& self = *static_cast<Context*>(c);
                              self.ort.check(self.ort.KernelContext_ParallelFor(self.kernel, call, count, 0, task));
                            }};
-    op_.build.kernel(problem, parallel, op_.scratch);
+    if (op_.element == ort::kFloat32) {
+      problem.out = static_cast<float*>(data);
+      op_.build.kernel(problem, parallel, op_.scratch);
+    } else {
+      computeInHalf(problem, in, static_cast<uint16_t*>(data), parallel);
+    }
   }
 
  private:
+  // Query, key and value become floats first, a small part of the work; f16 has too few digits for the softmax.
+  void computeInHalf(cpu::Problem problem, const std::array<Tensor, kInputs>& in, uint16_t* out,
+                     const cpu::Parallel& parallel) const {
+    size_t queries = problem.batch * problem.heads * problem.queryLength;
+    size_t keys = problem.batch * problem.kvHeads * problem.keyLength;
+    size_t sizes[] = {queries * problem.headSize, keys * problem.headSize, keys * problem.valueHeadSize};
+    size_t outSize = queries * problem.valueHeadSize;
+    cpu::Scratch::Lease memory(op_.scratch, (sizes[0] + sizes[1] + sizes[2] + outSize) * sizeof(float));
+    auto* next = reinterpret_cast<float*>(memory.data());
+    const float** operands[] = {&problem.query, &problem.key, &problem.value};
+    for (size_t i = 0; i < 3; i++) {
+      op_.build.fromHalf(static_cast<const uint16_t*>(in[kQuery + i].data), next, sizes[i]);
+      *operands[i] = next;
+      next += sizes[i];
+    }
+    problem.out = next;
+    op_.build.kernel(problem, parallel, op_.scratch);
+    op_.build.toHalf(problem.out, out, outSize);
+  }
+
   Tensor input(const ort::KernelContext* context, size_t index) const {
     const ort::Value* value;
     op_.ort.check(op_.ort.KernelContext_GetInput(context, index, &value));
@@ -94,6 +122,7 @@ class Kernel {
     problem.headSize = q[3];
     problem.valueHeadSize = v[3];
     problem.scale = scale_;
+    problem.softcap = softcap_;
     problem.windowLeft = -1;
     problem.windowRight = -1;
     problem.precision = precision(in[kPrecision]);
@@ -140,6 +169,7 @@ class Kernel {
 
   const FusedAttention& op_;
   float scale_;
+  float softcap_;
   int64_t layer_;
 };
 
@@ -164,15 +194,18 @@ struct KernelHandle {
 
 }  // namespace
 
-FusedAttention::FusedAttention(const ort::Library& library, cpu::Build chosen)
-    : ort::CustomOp{}, ort(library.functions), build(chosen) {
+FusedAttention::FusedAttention(const ort::Library& library, cpu::Build chosen, ort::ElementType type)
+    : ort::CustomOp{}, ort(library.functions), build(chosen), element(type) {
   version = ort::kApiVersion;
   GetName = [](const CustomOp*) { return "FusedAttention"; };
   GetExecutionProviderType = [](const CustomOp*) -> const char* { return nullptr; };
   GetInputTypeCount = [](const CustomOp*) -> size_t { return kInputs; };
-  GetInputType = [](const CustomOp*, size_t index) { return index == kPrecision ? ort::kInt32 : ort::kFloat32; };
+  GetInputType = [](const CustomOp* self, size_t index) {
+    ort::ElementType element = static_cast<const FusedAttention*>(self)->element;
+    return index == kPrecision ? ort::kInt32 : index == kBias ? ort::kFloat32 : element;
+  };
   GetOutputTypeCount = [](const CustomOp*) -> size_t { return 1; };
-  GetOutputType = [](const CustomOp*, size_t) { return ort::kFloat32; };
+  GetOutputType = [](const CustomOp* self, size_t) { return static_cast<const FusedAttention*>(self)->element; };
   GetInputCharacteristic = [](const CustomOp*, size_t) { return ort::kRequired; };
   GetOutputCharacteristic = [](const CustomOp*, size_t) { return ort::kRequired; };
   GetInputMemoryType = [](const CustomOp*, size_t) { return ort::kMemoryDefault; };

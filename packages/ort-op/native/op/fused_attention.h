@@ -1,9 +1,9 @@
 // The operator ai.mxattn::FusedAttention, version 1.
 //
-// Inputs: query f32 [B, H, Sq, D]; key f32 [B, Hkv, Skv, D]; value f32 [B, Hkv, Skv, Dv]; bias f32, broadcastable
-// to [B, H, Sq, Skv]; precision i32 [layers], the precision id of every layer for this run.
-// Attributes: scale (float), layer (int, index into precision).
-// Output: f32 [B, H, Sq, Dv] = softmax(scale * query key^T + bias) value.
+// Inputs: query T [B, H, Sq, D]; key T [B, Hkv, Skv, D]; value T [B, Hkv, Skv, Dv]; bias f32, broadcastable to
+// [B, H, Sq, Skv]; precision i32 [layers], the precision id of every layer for this run. T: f32 or f16.
+// Attributes: scale (float), layer (int, index into precision), softcap (float, default 0: none).
+// Output: T [B, H, Sq, Dv] = softmax(cap(scale * query key^T) + bias) value, cap(s) = softcap * tanh(s / softcap).
 #pragma once
 
 #include <memory>
@@ -17,13 +17,15 @@ namespace mxattn::op {
 
 constexpr const char* kDomain = "ai.mxattn";
 
-// Must live as long as any session it is registered with: sessions call back into it.
+// The operator for one element type T; ONNX Runtime takes several of one name. Must live as long as any session it is
+// registered with: sessions call back into it.
 class FusedAttention : public ort::CustomOp {
  public:
-  FusedAttention(const ort::Library& library, cpu::Build build);
+  FusedAttention(const ort::Library& library, cpu::Build build, ort::ElementType element);
 
   const ort::Functions& ort;
   const cpu::Build build;
+  const ort::ElementType element;
   // Shared by all layers, whose calls mostly follow one another.
   mutable cpu::Scratch scratch;
 };

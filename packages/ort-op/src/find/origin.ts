@@ -24,8 +24,9 @@ export function originOf(graph: GraphIndex, value: string): Origin {
     if (!node) continue;
     if (node.opType === 'Concat' && node.input.some((input) => isPast(graph, input))) hasCache = true;
     const projected = projectedInput(graph, node);
+    // Other outputs than the first are scales and statistics, but for those of a Split.
     if (projected) activations.add(withoutReshaping(graph, projected));
-    else pending.push(...dataInputs(node));
+    else if (at === node.output[0] || node.opType === 'Split') pending.push(...dataInputs(node));
   }
   return { activations, hasCache };
 }

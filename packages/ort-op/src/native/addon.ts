@@ -67,6 +67,7 @@ export interface Addon {
   attention(problem: NativeProblem): Promise<Float32Array>;
   isaLevels(): string[];
   runtimeVersion(library: string): string;
+  measurePeaks(threads: number): Promise<{ float32: number; int8: number }>;
 }
 
 const require = createRequire(import.meta.url);

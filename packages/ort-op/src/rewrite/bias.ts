@@ -1,6 +1,6 @@
 import type { BiasTerm, FoundAttention } from '../find/index.js';
 import type { NodeList } from '../model/build.js';
-import { DataType } from '../model/index.js';
+import { DataType, type GraphIndex } from '../model/index.js';
 import { batchAndHeads } from './operand.js';
 
 /** The lowest float32. */
@@ -19,13 +19,32 @@ export function biasObstacle(attention: FoundAttention): string | undefined {
   return undefined;
 }
 
-/**
- * Everything added to the scores as one float32 tensor, broadcastable to [batch, heads, query length, key
- * length]; undefined where there is nothing to add.
- */
-export function biasValue(list: NodeList, attention: FoundAttention): string | undefined {
-  const values = attention.bias.map((term) => fourAxes(list, attention, term, additive(list, term)));
-  return values.length === 0 ? undefined : values.reduce((sum, value) => list.add('Add', [sum, value]));
+/** Biases of the attentions of a model. What several layers add is computed for the first of them alone. */
+export class Biases {
+  private readonly known = new Map<GraphIndex, Map<string, string>>();
+
+  /**
+   * Everything added to the scores as one float32 tensor, broadcastable to [batch, heads, query length, key
+   * length]; undefined where there is nothing to add.
+   */
+  valueOf(list: NodeList, attention: FoundAttention): string | undefined {
+    const { bias, graph } = attention;
+    if (bias.length === 0) return undefined;
+    const known = this.known.get(graph) ?? new Map<string, string>();
+    this.known.set(graph, known);
+    // Scores in three or five axes make a bias depend on the query.
+    const shared = bias.every((term) => term.scores?.length === 4);
+    const key = JSON.stringify(
+      bias.map(({ kind, value, factor, fill }) => [kind, value, factor, String(fill)]),
+    );
+    const value =
+      (shared ? known.get(key) : undefined) ??
+      bias
+        .map((term) => fourAxes(list, attention, term, additive(list, term)))
+        .reduce((sum, each) => list.add('Add', [sum, each]));
+    known.set(key, value);
+    return value;
+  }
 }
 
 /** The bias with an element for each query and key, for operators that broadcast it over batch and heads only. */

@@ -1,11 +1,14 @@
 import { create } from '@bufbuild/protobuf';
 import { MxattnError } from '@mxattn/core';
-import { type Attentions, findIn, nameOf, openModel } from '../find/find.js';
+import { findIn, nameOf, openModel } from '../find/find.js';
 import type { AttentionSummary, FoundAttention, LeftAttention } from '../find/index.js';
-import { fusedDomain } from '../model/fused-operator.js';
+import { summaryOf } from '../find/summary.js';
 import { GraphIndex, type ModelProto, type ModelSource, opsets, readModel } from '../model/index.js';
 import { copy } from '../model/messages.js';
 import { OperatorSetIdProtoSchema } from '../model/onnx_pb.js';
+import { inOrder } from '../model/order.js';
+import { Biases } from './bias.js';
+import { isConverted, reportConverted } from './converted.js';
 import { Edits } from './edits.js';
 import { replaceAttention } from './replace.js';
 import { attention } from './targets/attention.js';
@@ -46,15 +49,16 @@ export function convertModel(
 ): { model: ModelProto; report: ConversionReport } {
   const original = typeof source === 'string' || source instanceof Uint8Array ? readModel(source) : source;
   const target = targetNamed(options.target ?? 'fused');
+  if (isConverted(original)) return { model: original, report: reportConverted(original) };
   const model = openModel(original);
   const graph = model.graph;
   if (!graph) return { model: original, report: { replaced: [], left: [] } };
   const index = new GraphIndex(graph, opsets(model));
   const attentions = findIn(index);
-  if (index.opsets.has(fusedDomain)) return { model: original, report: reportConverted(attentions) };
   const replaced: FoundAttention[] = [];
   const left: LeftAttention[] = [...attentions.left];
   const edits = new Edits();
+  const biases = new Biases();
   for (const attention of attentions.found) {
     const reason =
       attention.selfAttention || options.crossAttention
@@ -64,16 +68,17 @@ export function convertModel(
       left.push({ node: nameOf(attention.anchor), reason });
       continue;
     }
-    replaceAttention(edits, target, attention, replaced.length);
+    replaceAttention(edits, target, attention, { layer: replaced.length, biases });
     replaced.push(attention);
   }
-  const report = { replaced: replaced.map(summary), left };
+  const report = { replaced: replaced.map((each, layer) => summaryOf(each, layer)), left };
   if (replaced.length === 0) return { model: original, report };
 
   const additions = target.additions(model, replaced);
   return {
     model: copy(model, {
-      graph: edits.apply(index, additions),
+      // A mask that layers share is computed where the first of them ends, which may be behind another.
+      graph: inOrder(edits.apply(index, additions)),
       functions: [...model.functions, ...additions.functions],
       opsetImport: [
         ...model.opsetImport,
@@ -87,39 +92,8 @@ export function convertModel(
   };
 }
 
-/** What an earlier conversion replaced. */
-function reportConverted({ found, left }: Attentions): ConversionReport {
-  const isFused = ({ anchor }: FoundAttention) => anchor.domain === fusedDomain;
-  const reason = 'the model is converted already; convert the original instead';
-  return {
-    replaced: found.filter(isFused).map(summary),
-    left: [
-      ...left,
-      ...found.filter((each) => !isFused(each)).map(({ anchor }) => ({ node: nameOf(anchor), reason })),
-    ],
-  };
-}
-
 function targetNamed(name: string): Target {
   const target = (targets as Readonly<Record<string, Target>>)[name];
   if (target) return target;
   throw new MxattnError(`no target is named ${name}; there are ${Object.keys(targets).join(', ')}`);
-}
-
-function summary(attention: AttentionSummary, layer: number): AttentionSummary {
-  const { nodes, heads, kvHeads, headSize, valueHeadSize, scale, softcap } = attention;
-  const { selfAttention, maskKind, hasCache } = attention;
-  return {
-    layer,
-    nodes,
-    heads,
-    kvHeads,
-    headSize,
-    valueHeadSize,
-    scale,
-    softcap,
-    selfAttention,
-    maskKind,
-    hasCache,
-  };
 }

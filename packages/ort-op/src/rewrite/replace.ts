@@ -2,6 +2,7 @@ import type { FoundAttention } from '../find/index.js';
 import { isIdentity } from '../find/operands.js';
 import { attributes, NodeList } from '../model/build.js';
 import { intAttribute, type NodeProto } from '../model/index.js';
+import type { Biases } from './bias.js';
 import type { Edits } from './edits.js';
 import { batchAndHeads, lengthOf } from './operand.js';
 import type { Target } from './targets/target.js';
@@ -11,16 +12,17 @@ export function replaceAttention(
   edits: Edits,
   target: Target,
   attention: FoundAttention,
-  layer: number,
+  { layer, biases }: { readonly layer: number; readonly biases: Biases },
 ): void {
   const { graph, outputNode, shapeReaders } = attention;
   const list = new NodeList(`mxattn.${layer}.`, graph.opsets.get('') ?? 1);
   const output = outputNode.output[0] ?? '';
+  const bias = biases.valueOf(list, attention);
   if (attention.outputLayout === 'heads' && isIdentity(attention.outputPermutation ?? [])) {
-    target.emit(list, attention, layer, output);
+    target.emit(list, attention, { layer, output, bias });
   } else {
     const inHeads = `mxattn.${layer}.output`;
-    target.emit(list, attention, layer, inHeads);
+    target.emit(list, attention, { layer, output: inHeads, bias });
     inLayout(list, attention, inHeads, output);
   }
   edits.replace(outputNode, [...attention.prelude, ...list.nodes]);

@@ -1,5 +1,5 @@
 import { noBias } from '../../model/fused-operator.js';
-import { floatAttribute, type GraphIndex, type NodeProto } from '../../model/index.js';
+import { DataType, floatAttribute, type GraphIndex, type NodeProto } from '../../model/index.js';
 import type { Reading } from '../reading.js';
 import { addTerm, inHeads, knownDim, wholeNode } from './parts.js';
 
@@ -15,7 +15,8 @@ export function readFusedAttention(graph: GraphIndex, node: NodeProto): Reading 
     key: inHeads(key),
     value: inHeads(value),
     sources: [query, key, value],
-    type: queryFact?.type,
+    // The operator has no other.
+    type: DataType.FLOAT,
     bias: bias === noBias ? [] : [addTerm(bias, biasFact?.type, biasFact?.dims)],
     scale: floatAttribute(node, 'scale', 1),
     softcap: 0,

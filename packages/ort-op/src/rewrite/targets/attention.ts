@@ -1,5 +1,5 @@
 import { attributes } from '../../model/build.js';
-import { biasObstacle, biasValue, forEachQueryAndKey } from '../bias.js';
+import { biasObstacle, forEachQueryAndKey } from '../bias.js';
 import { operandValue } from '../operand.js';
 import { nothingAdded, type Target } from './target.js';
 
@@ -13,11 +13,10 @@ export const attention: Target = {
     return biasObstacle(found);
   },
 
-  emit(list, found, _layer, output) {
+  emit(list, found, { output, bias }) {
     const query = operandValue(list, found.query);
     const key = operandValue(list, found.key);
     const value = operandValue(list, found.value);
-    const bias = biasValue(list, found);
     const mask = bias === undefined ? [] : [forEachQueryAndKey(list, bias, query, key)];
     list.add(
       'Attention',

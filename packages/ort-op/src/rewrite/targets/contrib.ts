@@ -1,6 +1,6 @@
 import type { FoundAttention } from '../../find/index.js';
 import { attributes, type NodeList } from '../../model/build.js';
-import { biasObstacle, biasValue, forEachQueryAndKey } from '../bias.js';
+import { biasObstacle, forEachQueryAndKey } from '../bias.js';
 import { zeroWhereMasked } from '../masked-rows.js';
 import { operandValue } from '../operand.js';
 import { nothingAdded, type Target } from './target.js';
@@ -16,13 +16,12 @@ export const contrib: Target = {
     return biasObstacle(found);
   },
 
-  emit(list, found, layer, output) {
+  emit(list, found, { layer, output, bias }) {
     const heads = found.heads ?? 1;
     const query = operandValue(list, found.query);
     const [key, value] = [found.key, found.value].map((each) =>
       repeated(list, found, operandValue(list, each)),
     );
-    const bias = biasValue(list, found);
     const name = `MultiHeadAttention_${layer}`;
     const mixed = `mxattn.${layer}.mixed`;
     list.push({

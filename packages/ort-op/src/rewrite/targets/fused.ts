@@ -5,20 +5,10 @@ import { DataType, type ModelProto, opsets } from '../../model/index.js';
 import { copy } from '../../model/messages.js';
 import { ValueInfoProtoSchema } from '../../model/onnx_pb.js';
 import { tensorProto } from '../../model/tensors.js';
-import { biasObstacle, biasValue } from '../bias.js';
+import { biasObstacle } from '../bias.js';
 import { operandValue } from '../operand.js';
 import { fusedAttentionBody } from './fused-body.js';
 import type { Target } from './target.js';
-
-/**
- * A converted model whose precision must be fed: for a session that always feeds it. ONNX Runtime warns of inputs that
- * have a default.
- */
-export function withoutPrecisionDefault(model: ModelProto): ModelProto {
-  const graph = model.graph!;
-  const initializer = graph.initializer.filter((tensor) => tensor.name !== precisionInput);
-  return copy(model, { graph: copy(graph, { initializer }) });
-}
 
 /**
  * The FusedAttention operator of mxattn. The model also gets a function of that name made of standard
@@ -30,7 +20,7 @@ export const fused: Target = {
     return biasObstacle(attention);
   },
 
-  emit(list, attention, layer, output) {
+  emit(list, attention, { layer, output, bias = noBias }) {
     const operands = [attention.query, attention.key, attention.value].map((each) =>
       operandValue(list, each),
     );
@@ -38,7 +28,7 @@ export const fused: Target = {
       opType: fusedOperator,
       domain: fusedDomain,
       name: `${fusedOperator}_${layer}`,
-      input: [...operands, biasValue(list, attention) ?? noBias, precisionInput],
+      input: [...operands, bias, precisionInput],
       output: [output],
       attribute: [attributes.float('scale', attention.scale), attributes.int('layer', layer)],
     });
@@ -73,3 +63,13 @@ export const fused: Target = {
     };
   },
 };
+
+/**
+ * A converted model whose precision must be fed: for a session that always feeds it. ONNX Runtime warns of inputs that
+ * have a default.
+ */
+export function withoutPrecisionDefault(model: ModelProto): ModelProto {
+  const graph = model.graph!;
+  const initializer = graph.initializer.filter((tensor) => tensor.name !== precisionInput);
+  return copy(model, { graph: copy(graph, { initializer }) });
+}

@@ -7,10 +7,20 @@ import type { FunctionProto, ValueInfoProto } from '../../model/onnx_pb.js';
 export interface Target {
   /** Why this target cannot compute an attention with equal results; undefined where it can. */
   obstacle(attention: FoundAttention): string | undefined;
-  /** Appends the nodes that compute `attention`, the `layer`th of those replaced, into `output`. */
-  emit(list: NodeList, attention: FoundAttention, layer: number, output: string): void;
+  /** Appends the nodes that compute an attention. */
+  emit(list: NodeList, attention: FoundAttention, place: Place): void;
   /** What the model needs besides, when these attentions were replaced. */
   additions(model: ModelProto, replaced: readonly FoundAttention[]): Additions;
+}
+
+/** Where a replacement goes. */
+export interface Place {
+  /** Its number among the attentions that are replaced. */
+  readonly layer: number;
+  /** The value to compute. */
+  readonly output: string;
+  /** All that is added to the scores, if anything. */
+  readonly bias: string | undefined;
 }
 
 /** What a target adds to a model. */

@@ -1,0 +1,58 @@
+import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
+
+/** A float tensor at the edge of a model; null sizes are free. */
+export interface Edge {
+  readonly name: string;
+  readonly dims: readonly (number | null)[];
+  /** ONNX's element type: 1 float32, 6 int32. */
+  readonly type?: number;
+}
+
+/** One operator as a model of its own. */
+export interface OperatorModel {
+  readonly domain: string;
+  readonly operator: string;
+  readonly inputs: readonly Edge[];
+  readonly outputs: readonly Edge[];
+  readonly attributes: Readonly<Record<string, { readonly int: number } | { readonly float: number }>>;
+}
+
+/** The bytes of the model (onnx.proto, ModelProto). */
+export function operatorModel({ domain, operator, inputs, outputs, attributes }: OperatorModel): Uint8Array {
+  const node = new BinaryWriter();
+  for (const { name } of inputs) node.uint32(10).string(name);
+  for (const { name } of outputs) node.uint32(18).string(name);
+  node.uint32(26).string(operator).uint32(34).string(operator).uint32(58).string(domain);
+  for (const [name, value] of Object.entries(attributes)) {
+    node.uint32(42).fork().uint32(10).string(name);
+    if ('int' in value) node.tag(3, WireType.Varint).int64(value.int).tag(20, WireType.Varint).int32(2);
+    else node.tag(2, WireType.Bit32).float(value.float).tag(20, WireType.Varint).int32(1);
+    node.join();
+  }
+  const graph = new BinaryWriter().uint32(10).bytes(node.finish()).uint32(18).string('bench');
+  for (const edge of inputs) graph.tag(11, WireType.LengthDelimited).bytes(valueInfo(edge));
+  for (const edge of outputs) graph.tag(12, WireType.LengthDelimited).bytes(valueInfo(edge));
+  const model = new BinaryWriter().tag(1, WireType.Varint).int64(8);
+  model.tag(7, WireType.LengthDelimited).bytes(graph.finish());
+  for (const [name, version] of [
+    ['', 17],
+    [domain, 1],
+  ] as const) {
+    model.tag(8, WireType.LengthDelimited).fork();
+    model.tag(1, WireType.LengthDelimited).string(name).tag(2, WireType.Varint).int64(version).join();
+  }
+  return model.finish();
+}
+
+function valueInfo({ name, dims, type = 1 }: Edge): Uint8Array {
+  const writer = new BinaryWriter().tag(1, WireType.LengthDelimited).string(name);
+  writer.tag(2, WireType.LengthDelimited).fork().tag(1, WireType.LengthDelimited).fork();
+  writer.tag(1, WireType.Varint).int32(type).tag(2, WireType.LengthDelimited).fork();
+  dims.forEach((dim, axis) => {
+    writer.tag(1, WireType.LengthDelimited).fork();
+    if (dim === null) writer.tag(2, WireType.LengthDelimited).string(`${name}_${axis}`);
+    else writer.tag(1, WireType.Varint).int64(dim);
+    writer.join();
+  });
+  return writer.join().join().join().finish();
+}

@@ -1,0 +1,29 @@
+// What the builds with AVX-512 and VNNI share: 16 lanes, vpdpbusd multiplies 64 pairs of bytes and adds them up in fours.
+
+constexpr int kLanes = 16;
+// 32 registers: sums, products and operands of a register tile.
+constexpr int kFloatRows = 6;
+constexpr int kFloatPanels = 4;
+constexpr int kIntegerRows = 6;
+constexpr int kIntegerPanels = 2;
+
+#include "cpu/vector.h"
+
+// acc + u . s in every lane, u unsigned bytes, s signed bytes. Assembly, since compilers spill the intrinsic's
+// accumulators in a register tile.
+MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(u), "v"(s));
+  return acc;
+}
+
+// Whether a comparison holds in any lane.
+MXATTN_INLINE bool anyLane(Ints mask) { return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask)) != 0; }
+
+// The low bytes of 64 integers in 0..255, in order.
+MXATTN_INLINE void storeBytes(uint8_t* to, const Ints (&v)[4]) {
+  __m512i a = _mm512_packs_epi32(reinterpret_cast<__m512i>(v[0]), reinterpret_cast<__m512i>(v[1]));
+  __m512i b = _mm512_packs_epi32(reinterpret_cast<__m512i>(v[2]), reinterpret_cast<__m512i>(v[3]));
+  // Packing works within 128-bit lanes: four integers of each vector in turn.
+  __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  _mm512_storeu_si512(to, _mm512_permutexvar_epi32(order, _mm512_packus_epi16(a, b)));
+}

@@ -1,0 +1,23 @@
+// AVX-512 with AMX: matrix tiles multiply 16 rows by 16 columns of int8, 32 deep, in one instruction.
+#include <immintrin.h>
+
+#include "cpu/includes.h"
+
+namespace mxattn::cpu::avx512_amx {
+
+#include "cpu/avx512.h"
+
+// Tiles multiply signed by signed bytes.
+constexpr uint8_t kKeyOffset = 0;
+
+#include "cpu/block_scaled.h"
+#include "cpu/half.h"
+#include "cpu/kernel.h"
+#include "cpu/matrix_tiles.h"
+#include "cpu/peak.h"
+
+void run(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
+  attendWith<MatrixTileEngine>(problem, parallel, scratch);
+}
+
+}  // namespace mxattn::cpu::avx512_amx
