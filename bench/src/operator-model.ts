@@ -52,7 +52,10 @@ export function graphModel({ nodes, inputs, outputs }: GraphModel): Uint8Array {
   model.tag(7, WireType.LengthDelimited).bytes(graph.finish());
   for (const domain of new Set(['', ...nodes.map((node) => node.domain)])) {
     model.tag(8, WireType.LengthDelimited).fork().tag(1, WireType.LengthDelimited).string(domain);
-    model.tag(2, WireType.Varint).int64(domain === '' ? 17 : 1).join();
+    model
+      .tag(2, WireType.Varint)
+      .int64(domain === '' ? 17 : 1)
+      .join();
   }
   return model.finish();
 }

@@ -4,13 +4,14 @@
 // sum is that of the same weights.
 //
 // Scores come in units of 2^-7 log2: 1 is the last bit of a bf16, so that the map is one addition. Budget per 4
-// scores: 2 instructions to find the block's maximum, 15 from score to code.
+// scores: a load and a maximum to find the block's scale, 14 instructions from score to code. What is done once for a row
+// or block is done for the 4 rows of a group at a time, a lane for each.
 
-import { scaleExponents, inversePowers, powers } from './quantise';
+import { inversePowers, powers, scaleExponents } from './quantise';
 import { raise } from './row-state';
 import { BLOCK, GROUP_ROWS, SEPARATE, SUSPICIOUS, TILE_KEYS } from './sizes';
-import { reference, spareWeight, sums, weight, weightScales } from './state';
-import { largestLane, roundToInt, toInts } from './vector';
+import { reference, scores, spareWeight, sums, weight, weights, weightScales } from './state';
+import { largestLanes, roundToInts, toInts } from './vector';
 
 export const UNIT: f32 = 128;
 
@@ -25,116 +26,166 @@ const TO_BF16: f32 = 12582912 + ONE;
 /** Bits of a bf16 below which a block counts as zeros: 2^-80 of the reference. */
 const NEGLIGIBLE = (127 - 80) << 7;
 
-function largestOfBlock(scores: usize): f32 {
-  let top = v128.load(scores);
-  for (let i = 16; i < BLOCK * 4; i += 16) top = f32x4.pmax(top, v128.load(scores + i));
-  return largestLane(top);
+const SCORE_ROW_BYTES = TILE_KEYS * 4;
+
+/** How the scores of a block become codes; a lane for each row. */
+@unmanaged class BlockRule {
+  /** The inverse of the codes' unit. */
+  inverse: v128;
+  /** Codes of the element 1, below which steps no longer halve. */
+  one: v128;
+  /** The largest code. */
+  limit: v128;
 }
 
-function anyNaN(scores: usize): bool {
+const rules = memory.data(2 * offsetof<BlockRule>(), 16);
+
+@inline function largestOfBlock(row: usize): v128 {
+  let top = v128.load(row);
+  for (let i = 16; i < BLOCK * 4; i += 16) top = f32x4.pmax(top, v128.load(row + i));
+  return top;
+}
+
+/** The largest score of a block in each row of the group. */
+function largestOfBlocks(block: usize): v128 {
+  return largestLanes(
+    largestOfBlock(block),
+    largestOfBlock(block + SCORE_ROW_BYTES),
+    largestOfBlock(block + 2 * SCORE_ROW_BYTES),
+    largestOfBlock(block + 3 * SCORE_ROW_BYTES),
+  );
+}
+
+function anyNaN(row: usize): bool {
   let nan = i32x4.splat(0);
-  for (let i = scores; i < scores + TILE_KEYS * 4; i += 16) {
+  for (let i = row; i < row + TILE_KEYS * 4; i += 16) {
     const s = v128.load(i);
     nan = v128.or(nan, f32x4.ne(s, s));
   }
   return v128.any_true(nan);
 }
 
-/** Biased scale exponent of a block of weights whose largest score is `largest`; -1 for a block of zeros. */
-@inline function blockExponent(largest: f32, subtracted: f32): i32 {
-  const bf16 = roundToInt(max(largest - subtracted, -ONE)) + <i32>ONE;
-  if (bf16 < NEGLIGIBLE) return -1;
-  return i32x4.extract_lane(scaleExponents(weight, i32x4.splat(bf16 << 16)), 0);
+/** Sets or raises the references of the group's rows that need it; few tiles have any. */
+function moveReferences(group: i32, top: v128, suspicious: bool): void {
+  store<v128>(rules, top);
+  for (let r = 0; r < GROUP_ROWS; r++) {
+    const row = group * GROUP_ROWS + r;
+    let largest = load<f32>(rules + r * 4);
+    if (suspicious && anyNaN(scores + r * SCORE_ROW_BYTES)) largest = NaN;
+    // Written so that NaN raises the reference, too.
+    if (!(largest - load<f32>(reference + row * 4) * UNIT <= ROLLBACK)) raise(row, largest / UNIT);
+  }
 }
 
-/** Integers of 4 weights, in units of 1 / `inverse`, rounded to steps of an element that is 2^-3 at `one`. */
+/** Biased scale exponents of blocks of weights with these largest scores; -1 for blocks of zeros. */
+@inline function blockExponents(largest: v128, subtracted: v128): v128 {
+  const affine = f32x4.pmax(f32x4.splat(-ONE), f32x4.sub(largest, subtracted));
+  const bf16 = i32x4.add(roundToInts(affine), i32x4.splat(<i32>ONE));
+  const exponents = scaleExponents(weight, i32x4.shl(bf16, 16));
+  return v128.or(exponents, i32x4.lt_s(bf16, i32x4.splat(NEGLIGIBLE)));
+}
+
+/** Stores how to weigh a block, and the scale of its codes, 0 in rows that are not `live`. */
+@inline function setRule(block: i32, exponent: v128, unit: v128, live: v128): void {
+  const rule = changetype<BlockRule>(rules + block * offsetof<BlockRule>());
+  const above = i32x4.shl(i32x4.sub(exponent, unit), 23);
+  // Integers of an element are 8 at 1 and at most 60.
+  rule.inverse = i32x4.add(inversePowers(unit), i32x4.splat(3 << 23));
+  rule.one = i32x4.add(above, i32x4.splat((127 + 3) << 23));
+  rule.limit = toInts(f32x4.mul(i32x4.add(above, i32x4.splat(127 << 23)), f32x4.splat(60)));
+  v128.store(weightScales + block * GROUP_ROWS * 4, v128.and(f32x4.mul(powers(unit), f32x4.splat(0.125)), live));
+}
+
+/** Codes of 4 weights: rounded to steps of their elements, which are 2^-3 at `one`. */
 @inline function weigh(score: v128, subtracted: v128, inverse: v128, one: v128): v128 {
   const affine = f32x4.pmax(f32x4.sub(score, subtracted), f32x4.splat(-ONE));
-  // 0x4b400000 and the sign of the bf16 shift out.
+  // What is above the bf16 shifts out.
   const p = i32x4.shl(f32x4.add(affine, f32x4.splat(TO_BF16)), 16);
   const x = f32x4.mul(p, inverse);
-  // Adding 1.5 * 2^20 times the power of two of x, but not less than 8 steps, rounds to 4 significant bits.
+  // Adding 1.5 * 2^20 times the power of two of x, but not less than `one`, rounds to 4 significant bits.
   const power = i32x4.max_s(v128.and(x, i32x4.splat(0x7f800000)), one);
   const magic = i32x4.add(power, i32x4.splat((20 << 23) + 0x00400000));
   return toInts(f32x4.sub(f32x4.add(x, magic), magic));
 }
 
-/** Codes of a block; the sum of its codes as 4 integers. */
-function weighBlock<T>(scores: usize, m: f32, exponent: i32, unit: i32, codes: usize): v128 {
-  const subtracted = f32x4.splat(m);
-  // The unit's integers are 8 to 1 as in E2M3.
-  const inverse = i32x4.add(inversePowers(i32x4.splat(unit)), i32x4.splat(3 << 23));
-  const one = i32x4.splat((127 + 3 + exponent - unit) << 23);
-  let sum = i32x4.splat(0);
+/** Writes the codes of one row in a block. Returns their sum in 4 parts. */
+function weighBlock<T>(row: usize, rule: usize, subtractedScore: f32, codes: usize): v128 {
+  const subtracted = f32x4.splat(subtractedScore);
+  const inverse = v128.load_splat<u32>(rule, offsetof<BlockRule>('inverse'));
+  const one = v128.load_splat<u32>(rule, offsetof<BlockRule>('one'));
   if (sizeof<T>() == 2) {
-    const largest = i16x8.splat(<i16>60 << <i16>(exponent - unit));
+    const limit = i16x8.splat(load<i16>(rule, offsetof<BlockRule>('limit')));
+    let sum = i16x8.splat(0);
     for (let i = 0; i < BLOCK; i += 8) {
-      const at = scores + i * 4;
+      const at = row + i * 4;
       const x0 = weigh(v128.load(at), subtracted, inverse, one);
       const x1 = weigh(v128.load(at, 16), subtracted, inverse, one);
-      const x = i16x8.min_s(i16x8.narrow_i32x4_s(x0, x1), largest);
+      const x = i16x8.min_s(i16x8.narrow_i32x4_s(x0, x1), limit);
       v128.store(codes + i * 2, x);
-      sum = i32x4.add(sum, i32x4.dot_i16x8_s(x, i16x8.splat(1)));
+      // At most four times 60 << 6.
+      sum = i16x8.add(sum, x);
     }
-  } else {
-    const largest = i8x16.splat(<i8>60 << <i8>(exponent - unit));
-    for (let i = 0; i < BLOCK; i += 16) {
-      const at = scores + i * 4;
-      const x0 = weigh(v128.load(at), subtracted, inverse, one);
-      const x1 = weigh(v128.load(at, 16), subtracted, inverse, one);
-      const x2 = weigh(v128.load(at, 32), subtracted, inverse, one);
-      const x3 = weigh(v128.load(at, 48), subtracted, inverse, one);
-      const low = i16x8.narrow_i32x4_s(x0, x1), high = i16x8.narrow_i32x4_s(x2, x3);
-      const x = i8x16.min_u(i8x16.narrow_i16x8_u(low, high), largest);
-      v128.store(codes + i, x);
-      sum = i32x4.relaxed_dot_i8x16_i7x16_add_s(i8x16.splat(1), x, sum);
-    }
+    return i32x4.dot_i16x8_s(sum, i16x8.splat(1));
+  }
+  const limit = i8x16.splat(load<i8>(rule, offsetof<BlockRule>('limit')));
+  let sum = i32x4.splat(0);
+  for (let i = 0; i < BLOCK; i += 16) {
+    const at = row + i * 4;
+    const x0 = weigh(v128.load(at), subtracted, inverse, one);
+    const x1 = weigh(v128.load(at, 16), subtracted, inverse, one);
+    const x2 = weigh(v128.load(at, 32), subtracted, inverse, one);
+    const x3 = weigh(v128.load(at, 48), subtracted, inverse, one);
+    const low = i16x8.narrow_i32x4_s(x0, x1), high = i16x8.narrow_i32x4_s(x2, x3);
+    const x = i8x16.min_u(i8x16.narrow_i16x8_u(low, high), limit);
+    v128.store(codes + i, x);
+    sum = i32x4.relaxed_dot_i8x16_i7x16_add_s(i8x16.splat(1), x, sum);
   }
   return sum;
 }
 
-/** Scale of integers in units of this exponent. */
-@inline function scaleOf(unit: i32): f32 {
-  return f32x4.extract_lane(powers(i32x4.splat(unit)), 0) * 0.125;
-}
-
-@inline function addToSum(row: i32, codes: v128, scale: f32): void {
-  const sum = v128.load(sums + row * 16);
-  v128.store(sums + row * 16, f32x4.add(sum, f32x4.mul(f32x4.convert_i32x4_s(codes), f32x4.splat(scale))));
+@inline function scaled(codes: v128, scale: usize): v128 {
+  return f32x4.mul(f32x4.convert_i32x4_s(codes), v128.load_splat<u32>(scale));
 }
 
 /**
- * Turns a row of scores into codes of weights and their scales.
+ * Turns the scores of a group of rows into codes of weights and their scales.
  *
- * @param flags of query and key.
- * @param lane of the row in its group.
- * @returns SEPARATE if the two blocks have different scales.
+ * @param suspicious whether a score may be NaN.
+ * @returns whether the two blocks of some row have different scales.
  */
-export function fusedSoftmax<T>(row: i32, scores: usize, flags: i32, codes: usize, lane: i32): i32 {
-  const scales = weightScales + lane * 4;
-  let m = load<f32>(reference + row * 4) * UNIT;
-  let top0 = largestOfBlock(scores), top1 = largestOfBlock(scores + BLOCK * 4);
-  let top = max(top0, top1);
-  if (flags & SUSPICIOUS && anyNaN(scores)) top = <f32>NaN;
-  // Written so that NaN raises the reference, too.
-  if (!(top - m <= ROLLBACK)) m = raise(row, top / UNIT) * UNIT;
-  const subtracted = m + CORRECTION;
-  const exponent0 = blockExponent(top0, subtracted), exponent1 = blockExponent(top1, subtracted);
-  if (!(m > -Infinity) || max(exponent0, exponent1) < 0) {
-    memory.fill(codes, 0, TILE_KEYS * sizeof<T>());
-    store<f32>(scales, 0);
-    store<f32>(scales, 0, GROUP_ROWS * 4);
-    return 0;
+export function fusedSoftmax<T>(group: i32, suspicious: bool): bool {
+  const references = reference + group * GROUP_ROWS * 4;
+  const top0 = largestOfBlocks(scores), top1 = largestOfBlocks(scores + BLOCK * 4);
+  const top = f32x4.pmax(top0, top1);
+  let m = f32x4.mul(v128.load(references), f32x4.splat(UNIT));
+  if (suspicious || !v128.all_true<i32>(f32x4.le(f32x4.sub(top, m), f32x4.splat(ROLLBACK)))) {
+    moveReferences(group, top, suspicious);
+    m = f32x4.mul(v128.load(references), f32x4.splat(UNIT));
   }
-  const e0 = exponent0 < 0 ? exponent1 : exponent0;
-  const e1 = exponent1 < 0 ? exponent0 : exponent1;
-  const separate = abs(e0 - e1) > spareWeight;
-  const unit0 = separate ? e0 : min(e0, e1);
-  const unit1 = separate ? e1 : unit0;
-  store<f32>(scales, scaleOf(unit0));
-  store<f32>(scales, scaleOf(unit1), GROUP_ROWS * 4);
-  const secondCodes = codes + BLOCK * sizeof<T>();
-  addToSum(row, weighBlock<T>(scores, subtracted, e0, unit0, codes), scaleOf(unit0));
-  addToSum(row, weighBlock<T>(scores + BLOCK * 4, subtracted, e1, unit1, secondCodes), scaleOf(unit1));
-  return separate ? SEPARATE : 0;
+  const subtracted = f32x4.add(m, f32x4.splat(CORRECTION));
+  const exponent0 = blockExponents(top0, subtracted), exponent1 = blockExponents(top1, subtracted);
+  // Rows that have seen no key, or NaN, or nothing but zeros here, get codes that mean nothing and a scale of 0.
+  const nonzero = i32x4.ge_s(i32x4.max_s(exponent0, exponent1), i32x4.splat(0));
+  const live = v128.and(nonzero, f32x4.gt(m, f32x4.splat(-Infinity)));
+  if (!v128.any_true(live)) return false;
+  const zero0 = i32x4.shr_s(exponent0, 31), zero1 = i32x4.shr_s(exponent1, 31);
+  const e0 = i32x4.max_s(v128.bitselect(exponent1, exponent0, zero0), i32x4.splat(0));
+  const e1 = i32x4.max_s(v128.bitselect(exponent0, exponent1, zero1), i32x4.splat(0));
+  const separate = i32x4.gt_s(i32x4.abs(i32x4.sub(e0, e1)), i32x4.splat(spareWeight));
+  const shared = i32x4.min_s(e0, e1);
+  setRule(0, e0, v128.bitselect(e0, shared, separate), live);
+  setRule(1, e1, v128.bitselect(e1, shared, separate), live);
+  for (let r = 0; r < GROUP_ROWS; r++) {
+    const lane = <usize>r * 4;
+    const row = scores + r * SCORE_ROW_BYTES;
+    const codes = weights + r * TILE_KEYS * sizeof<T>();
+    const s = load<f32>(references + lane) * UNIT + CORRECTION;
+    const sum0 = weighBlock<T>(row, rules + lane, s, codes);
+    const rule1 = rules + offsetof<BlockRule>() + lane;
+    const sum1 = weighBlock<T>(row + BLOCK * 4, rule1, s, codes + BLOCK * sizeof<T>());
+    const parts = f32x4.add(scaled(sum0, weightScales + lane), scaled(sum1, weightScales + GROUP_ROWS * 4 + lane));
+    const sum = sums + (group * GROUP_ROWS + r) * 16;
+    v128.store(sum, f32x4.add(v128.load(sum), parts));
+  }
+  return v128.any_true(separate);
 }

@@ -61,55 +61,47 @@ function scoreTile<T>(group: i32, tile: i32, separate: bool): void {
   const query = queries + group * headSteps * GROUP_ROWS * 4;
   const queryScale = queryScales + group * headBlocks * GROUP_ROWS * 4;
   const start = ASC_FEATURE_RELAXED_SIMD ? queryStarts + group * (1 + headBlocks) * GROUP_ROWS * 4 : 0;
-  for (let p = 0; p < TILE_PANELS; p++) {
-    const panel = tile * TILE_PANELS + p;
-    const key = keys + panel * keyPanelBytes;
-    const scale = keyScales + panel * headBlocks * SCALE_BYTES;
-    const target = scores + p * PANEL_COLUMNS * 4;
-    if (!separate) {
-      product<T, Interleaved>(query, key, headSteps, start, scale, queryScale, target, SCORE_ROW_BYTES, false);
-      continue;
-    }
-    for (let b = 0; b < headBlocks; b++) {
-      product<T, Interleaved>(
-        query + b * blockSteps * GROUP_ROWS * 4,
-        key + b * blockSteps * PANEL_COLUMNS * 4,
-        min(blockSteps, headSteps - b * blockSteps),
-        ASC_FEATURE_RELAXED_SIMD ? start + (1 + b) * GROUP_ROWS * 4 : 0,
-        scale + b * SCALE_BYTES,
-        queryScale + b * GROUP_ROWS * 4,
-        target,
-        SCORE_ROW_BYTES,
-        b > 0,
-      );
-    }
+  const key = keys + tile * TILE_PANELS * keyPanelBytes;
+  const scale = keyScales + tile * TILE_PANELS * headBlocks * SCALE_BYTES;
+  const blocks = separate ? headBlocks : 1;
+  for (let b = 0; b < blocks; b++) {
+    product<T, Interleaved>(
+      query + b * blockSteps * GROUP_ROWS * 4,
+      separate ? min(blockSteps, headSteps - b * blockSteps) : headSteps,
+      key + b * blockSteps * PANEL_COLUMNS * 4,
+      TILE_PANELS,
+      keyPanelBytes,
+      ASC_FEATURE_RELAXED_SIMD ? start + (separate ? 1 + b : 0) * GROUP_ROWS * 4 : 0,
+      scale + b * SCALE_BYTES,
+      headBlocks * SCALE_BYTES,
+      queryScale + b * GROUP_ROWS * 4,
+      scores,
+      SCORE_ROW_BYTES,
+      b > 0,
+    );
   }
 }
 
 /** Adds the weighted values of a tile to the output of a group of rows, from weights of type T. */
-function addValues<T>(group: i32, tile: i32, weight: usize, separate: bool): void {
-  for (let p = 0; p < valuePanels; p++) {
-    const panel = tile * valuePanels + p;
-    const value = values + panel * valuePanelBytes;
-    const scale = valueScales + panel * TILE_BLOCKS * SCALE_BYTES;
-    const target = out + group * GROUP_ROWS * outStride + p * PANEL_COLUMNS * 4;
-    if (!separate && load<u8>(valueFlags + panel) == 0) {
-      product<T, RowMajor>(weight, value, tileSteps, 0, scale, weightScales, target, outStride, true);
-      continue;
-    }
-    for (let b = 0; b < TILE_BLOCKS; b++) {
-      product<T, RowMajor>(
-        weight + b * BLOCK * sizeof<T>(),
-        value + b * blockSteps * PANEL_COLUMNS * 4,
-        blockSteps,
-        0,
-        scale + b * SCALE_BYTES,
-        weightScales + b * GROUP_ROWS * 4,
-        target,
-        outStride,
-        true,
-      );
-    }
+function addValues<T>(group: i32, tile: i32, separate: bool): void {
+  const value = values + tile * valuePanels * valuePanelBytes;
+  const scale = valueScales + tile * valuePanels * TILE_BLOCKS * SCALE_BYTES;
+  const blocks = separate ? TILE_BLOCKS : 1;
+  for (let b = 0; b < blocks; b++) {
+    product<T, RowMajor>(
+      weights + b * BLOCK * sizeof<T>(),
+      separate ? blockSteps : tileSteps,
+      value + b * blockSteps * PANEL_COLUMNS * 4,
+      valuePanels,
+      valuePanelBytes,
+      0,
+      scale + b * SCALE_BYTES,
+      TILE_BLOCKS * SCALE_BYTES,
+      weightScales + b * GROUP_ROWS * 4,
+      out + group * GROUP_ROWS * outStride,
+      outStride,
+      true,
+    );
   }
 }
 
@@ -121,34 +113,46 @@ function maskGroup(group: i32, tile: i32, unit: f32): void {
 }
 
 function attendFloat(group: i32, tile: i32, masked: bool): void {
-  const query = queries + group * headSteps * GROUP_ROWS * 4;
-  for (let p = 0; p < TILE_PANELS; p++) {
-    const key = keys + (tile * TILE_PANELS + p) * keyPanelBytes;
-    const target = scores + p * PANEL_COLUMNS * 4;
-    product<f32, Interleaved>(query, key, headSteps, 0, 0, 0, target, SCORE_ROW_BYTES, false);
-  }
+  product<f32, Interleaved>(
+    queries + group * headSteps * GROUP_ROWS * 4,
+    headSteps,
+    keys + tile * TILE_PANELS * keyPanelBytes,
+    TILE_PANELS,
+    keyPanelBytes,
+    0,
+    0,
+    0,
+    0,
+    scores,
+    SCORE_ROW_BYTES,
+    false,
+  );
   if (masked) maskGroup(group, tile, 1);
   for (let r = 0; r < GROUP_ROWS; r++) onlineSoftmax(group * GROUP_ROWS + r, scores + r * SCORE_ROW_BYTES);
-  for (let p = 0; p < valuePanels; p++) {
-    const value = values + (tile * valuePanels + p) * valuePanelBytes;
-    const target = out + group * GROUP_ROWS * outStride + p * PANEL_COLUMNS * 4;
-    product<f32, RowMajor>(scores, value, tileSteps, 0, 0, 0, target, outStride, true);
-  }
+  product<f32, RowMajor>(
+    scores,
+    tileSteps,
+    values + tile * valuePanels * valuePanelBytes,
+    valuePanels,
+    valuePanelBytes,
+    0,
+    0,
+    0,
+    0,
+    out + group * GROUP_ROWS * outStride,
+    outStride,
+    true,
+  );
 }
 
 /** K and P: types of the codes of keys and weights. */
 function attendFused<K, P>(group: i32, tile: i32, masked: bool): void {
-  let flags = <i32>load<u8>(queryFlags + group) | <i32>load<u8>(keyFlags + tile);
+  const flags = <i32>load<u8>(queryFlags + group) | <i32>load<u8>(keyFlags + tile);
   scoreTile<K>(group, tile, (flags & SEPARATE) != 0);
   if (masked) maskGroup(group, tile, UNIT);
   // A bias may be NaN.
-  if (biased) flags |= SUSPICIOUS;
-  let separate = 0;
-  for (let r = 0; r < GROUP_ROWS; r++) {
-    const codes = weights + r * TILE_KEYS * sizeof<P>();
-    separate |= fusedSoftmax<P>(group * GROUP_ROWS + r, scores + r * SCORE_ROW_BYTES, flags, codes, r);
-  }
-  addValues<P>(group, tile, weights, separate != 0);
+  const separate = fusedSoftmax<P>(group, biased || (flags & SUSPICIOUS) != 0);
+  addValues<P>(group, tile, separate || load<u8>(valueFlags + tile) != 0);
 }
 
 /**

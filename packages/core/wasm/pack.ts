@@ -53,10 +53,10 @@ import { LOG2E } from './vector';
 /** Copies row `index` of `rows` times a factor into `row`, followed by zeros. */
 function loadRow(index: i32, factor: f32): void {
   const bytes = headSize * 4;
-  memory.copy(row, rows + index * bytes, bytes);
-  memory.fill(row + bytes, 0, headBlocks * BLOCK * 4 - bytes);
+  const from = rows + index * bytes;
   const f = f32x4.splat(factor);
-  for (let i = 0; i < bytes; i += 16) v128.store(row + i, f32x4.mul(v128.load(row + i), f));
+  for (let i = 0; i < bytes; i += 16) v128.store(row + i, f32x4.mul(v128.load(from + i), f));
+  for (let i = bytes; i < headBlocks * BLOCK * 4; i += 4) store<u32>(row + i, 0);
 }
 
 function quantiseRotated(spare: i32): i32 {
@@ -138,6 +138,7 @@ function storeStarts(to: usize): void {
 export function packValues(tile: i32, count: i32): void {
   const bytes = valueSize * 4;
   memory.fill(rows + count * bytes, 0, (TILE_KEYS - count) * bytes);
+  let flags = 0;
   for (let p = 0; p < valuePanels; p++) {
     const from = rows + p * PANEL_COLUMNS * 4;
     const panel = tile * valuePanels + p;
@@ -151,12 +152,13 @@ export function packValues(tile: i32, count: i32): void {
     }
     const scales = valueScales + panel * TILE_BLOCKS * PANEL_COLUMNS * 4;
     const separate = areSeparate(from, bytes) || areSeparate(from + 16, bytes);
+    if (separate) flags = SEPARATE;
     for (let half = 0; half < 32; half += 16) {
       if (ASC_FEATURE_RELAXED_SIMD) packChannels<i8>(from + half, bytes, separate, to + half, scales + half);
       else packChannels<i16>(from + half, bytes, separate, to + half, scales + half);
     }
-    store<u8>(valueFlags + panel, separate ? SEPARATE : 0);
   }
+  store<u8>(valueFlags + tile, flags);
 }
 
 /** Bits of the largest magnitudes of 4 channels in a block of tokens. */

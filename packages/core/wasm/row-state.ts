@@ -1,13 +1,14 @@
 // What the softmax keeps of a row: reference, sum and output.
 
-import { out, outStride, reference, sinks, sums, valueSize } from './state';
+import { out, outStride, reference, sinks, sums } from './state';
 import { exp2Of, LOG2E, sumOfLanes } from './vector';
 
 /** Before the first visible key. */
 export function resetRow(row: i32): void {
   store<f32>(reference + row * 4, -Infinity);
   v128.store(sums + row * 16, f32x4.splat(0));
-  memory.fill(out + row * outStride, 0, outStride);
+  const begin = out + row * outStride;
+  for (let i = begin; i < begin + outStride; i += 16) v128.store(i, f32x4.splat(0));
 }
 
 /**
@@ -28,12 +29,17 @@ export function raise(row: i32, to: f32): f32 {
   return to;
 }
 
-/** Writes the finished output of a row. A row without a visible key is zeros, one with a NaN reference all NaN. */
+/**
+ * Writes the finished output of a row, and up to 7 floats behind it: rows are finished in order.
+ *
+ * A row without a visible key is zeros, one with a NaN reference all NaN.
+ */
 export function finishRow(row: i32, to: usize): void {
   const m = load<f32>(reference + row * 4);
   const sum = sumOfLanes(v128.load(sums + row * 16)) + exp2Of(load<f32>(sinks + row * 4) * LOG2E - m);
   let factor: f32 = m == -Infinity ? 0 : 1 / sum;
   if (isNaN(m)) factor = NaN;
   const from = out + row * outStride;
-  for (let c = 0; c < valueSize; c++) store<f32>(to + c * 4, load<f32>(from + c * 4) * factor);
+  const f = f32x4.splat(factor);
+  for (let i = 0; i < outStride; i += 16) v128.store(to + i, f32x4.mul(v128.load(from + i), f));
 }

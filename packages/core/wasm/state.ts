@@ -60,7 +60,7 @@ export let biasStride: i32 = 0;
 export let keys: usize = 0;
 export let keyScales: usize = 0;
 export let keyFlags: usize = 0;
-/** [tile][panel of channels][step][channel], of each panel [block][channel] scales and flags. */
+/** [tile][panel of channels][step][channel], of each panel [block][channel] scales, flags of each tile. */
 export let values: usize = 0;
 export let valueScales: usize = 0;
 export let valueFlags: usize = 0;
@@ -183,6 +183,6 @@ export function configure(
   keyFlags = take(tiles, 1);
   values = take(tiles * valuePanels, valuePanelBytes);
   valueScales = take(tiles * TILE_BLOCKS, outStride);
-  valueFlags = take(tiles * valuePanels, 1);
+  valueFlags = take(tiles, 1);
   return <f64>end;
 }

@@ -12,20 +12,43 @@ export const LOG2E: f32 = 1.44269504;
  */
 export const SMALLEST_EXPONENT: f32 = -80;
 
+/** a * b + c, rounded once or twice. */
+@inline export function multiplyAdd(a: v128, b: v128, c: v128): v128 {
+  if (ASC_FEATURE_RELAXED_SIMD) return f32x4.relaxed_madd(a, b, c);
+  return f32x4.add(f32x4.mul(a, b), c);
+}
+
 /** Of whole numbers below 2^22. */
 @inline export function toInts(x: v128): v128 {
   if (ASC_FEATURE_RELAXED_SIMD) return i32x4.relaxed_trunc_f32x4_s(x);
-  return i32x4.sub(f32x4.add(x, f32x4.splat(ROUND)), i32x4.splat(ROUND_BITS));
+  return roundToInts(x);
 }
 
 /** Rounded to nearest even; |x| < 2^22. */
-@inline export function roundToInt(x: f32): i32 {
-  return reinterpret<i32>(x + ROUND) - ROUND_BITS;
+@inline export function roundToInts(x: v128): v128 {
+  return i32x4.sub(f32x4.add(x, f32x4.splat(ROUND)), i32x4.splat(ROUND_BITS));
 }
 
 @inline export function largestLane(x: v128): f32 {
   x = f32x4.pmax(x, i8x16.shuffle(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
   return max(f32x4.extract_lane(x, 0), f32x4.extract_lane(x, 1));
+}
+
+/** The largest lane of each of four vectors. */
+@inline export function largestLanes(a: v128, b: v128, c: v128, d: v128): v128 {
+  // a0 b0 a1 b1 and a2 b2 a3 b3: a and b end in lanes 0 and 2, 1 and 3.
+  const ab = f32x4.pmax(
+    i8x16.shuffle(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23),
+    i8x16.shuffle(a, b, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31),
+  );
+  const cd = f32x4.pmax(
+    i8x16.shuffle(c, d, 0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23),
+    i8x16.shuffle(c, d, 8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31),
+  );
+  return f32x4.pmax(
+    i8x16.shuffle(ab, cd, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
+    i8x16.shuffle(ab, cd, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31),
+  );
 }
 
 @inline export function sumOfLanes(x: v128): f32 {
@@ -39,15 +62,13 @@ export function exp2(x: v128): v128 {
   const clamped = f32x4.pmax(f32x4.splat(SMALLEST_EXPONENT), x);
   const shifted = f32x4.add(clamped, f32x4.splat(ROUND));
   const f = f32x4.sub(clamped, f32x4.sub(shifted, f32x4.splat(ROUND)));
-  // Taylor series of 2^f on [-1/2, 1/2]: the first term left out is 5e-9.
-  let p = f32x4.splat(1.52527338e-5);
-  p = f32x4.add(f32x4.mul(p, f), f32x4.splat(1.54035304e-4));
-  p = f32x4.add(f32x4.mul(p, f), f32x4.splat(1.33335581e-3));
-  p = f32x4.add(f32x4.mul(p, f), f32x4.splat(9.61812911e-3));
-  p = f32x4.add(f32x4.mul(p, f), f32x4.splat(5.55041087e-2));
-  p = f32x4.add(f32x4.mul(p, f), f32x4.splat(2.40226507e-1));
-  p = f32x4.add(f32x4.mul(p, f), f32x4.splat(6.93147181e-1));
-  p = f32x4.add(f32x4.mul(p, f), f32x4.splat(1));
+  // Minimax polynomial of 2^f on [-1/2, 1/2], error 7.5e-8.
+  let p = f32x4.splat(1.3276472e-3);
+  p = multiplyAdd(p, f, f32x4.splat(9.67554133e-3));
+  p = multiplyAdd(p, f, f32x4.splat(5.55071327e-2));
+  p = multiplyAdd(p, f, f32x4.splat(2.40221197e-1));
+  p = multiplyAdd(p, f, f32x4.splat(6.93146967e-1));
+  p = multiplyAdd(p, f, f32x4.splat(1.00000007));
   const result = i32x4.add(p, i32x4.shl(shifted, 23));
   return v128.andnot(result, f32x4.lt(x, f32x4.splat(SMALLEST_EXPONENT)));
 }

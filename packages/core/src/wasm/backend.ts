@@ -134,28 +134,48 @@ function attendRows(
   const inputs = kernel.floats(exports.rows, block.count * headSize);
   const visible = kernel.ints(exports.visible, block.count * 2);
   const sinks = kernel.floats(exports.sinks, block.count);
-  for (let i = 0; i < block.count; i++) {
-    const { head, query } = position(block.first + i, queryLength);
+  for (const { at, count, head, query } of runs(block, queryLength)) {
     const queries = headOf(tensors.query, spec, heads, queryLength, headSize, block.batch, head);
-    copyRows(queries, query, 1, inputs.subarray(i * headSize));
-    const { begin, end } = visibleKeys(spec, query);
-    visible[2 * i] = begin;
-    visible[2 * i + 1] = end;
-    sinks[i] = tensors.sinks ? tensors.sinks[head]! : -Infinity;
+    copyRows(queries, query, count, inputs.subarray(at * headSize));
+    for (let i = 0; i < count; i++) {
+      const { begin, end } = visibleKeys(spec, query + i);
+      visible[2 * (at + i)] = begin;
+      visible[2 * (at + i) + 1] = end;
+    }
+    sinks.fill(tensors.sinks ? tensors.sinks[head]! : -Infinity, at, at + count);
   }
   if (bias) writeBias(kernel, bias, spec, block, tensors.sinks !== undefined);
   exports.packQueries(block.count, scale);
   exports.attend(block.count);
   const results = kernel.floats(exports.rows, block.count * valueHeadSize);
-  for (let i = 0; i < block.count; i++) {
-    const { head, query } = position(block.first + i, queryLength);
+  for (const { at, count, head, query } of runs(block, queryLength)) {
     const { start, stride } = headOf(output, spec, heads, queryLength, valueHeadSize, block.batch, head);
-    output.set(results.subarray(i * valueHeadSize, (i + 1) * valueHeadSize), start + query * stride);
+    for (let i = 0; i < count; i++) {
+      const from = (at + i) * valueHeadSize;
+      output.set(results.subarray(from, from + valueHeadSize), start + (query + i) * stride);
+    }
   }
 }
 
-function position(row: number, queryLength: number): { head: number; query: number } {
-  return { head: Math.floor(row / queryLength), query: row % queryLength };
+/** Rows of a block that belong to one head. */
+interface Run {
+  /** Position of the first in the block. */
+  readonly at: number;
+  readonly count: number;
+  readonly head: number;
+  /** Query of the first. */
+  readonly query: number;
+}
+
+function runs({ first, count }: RowBlock, queryLength: number): Run[] {
+  const all: Run[] = [];
+  for (let at = 0; at < count; ) {
+    const query = (first + at) % queryLength;
+    const length = Math.min(count - at, queryLength - query);
+    all.push({ at, count: length, head: Math.floor((first + at) / queryLength), query });
+    at += length;
+  }
+  return all;
 }
 
 /** Hands over the bias of every row; rows that share theirs by broadcasting share the copy. */
@@ -163,25 +183,26 @@ function writeBias(
   kernel: Kernel,
   bias: ScoreTensor<Float32Array>,
   spec: AttentionSpec,
-  { batch, first, count }: RowBlock,
+  block: RowBlock,
   sunk: boolean,
 ): void {
   const { exports } = kernel;
   const strides = broadcastStrides(bias.dims);
-  const index = kernel.ints(exports.biasIndex, count);
+  const index = kernel.ints(exports.biasIndex, block.count);
   let copied = -1;
   let last = -1;
-  for (let i = 0; i < count; i++) {
-    const { head, query } = position(first + i, spec.queryLength);
-    const start = batch * strides[0] + head * strides[1] + query * strides[2];
-    if (start !== last) {
-      copied++;
-      const to = kernel.floats(exports.bias, spec.keyLength, copied * exports.biasStride.value);
-      if (strides[3] === 1) to.set(bias.data.subarray(start, start + spec.keyLength));
-      else to.fill(uniformBias(bias.data[start]!, sunk));
+  for (const { at, count, head, query } of runs(block, spec.queryLength)) {
+    for (let i = 0; i < count; i++) {
+      const start = block.batch * strides[0] + head * strides[1] + (query + i) * strides[2];
+      if (start !== last) {
+        copied++;
+        const to = kernel.floats(exports.bias, spec.keyLength, copied * exports.biasStride.value);
+        if (strides[3] === 1) to.set(bias.data.subarray(start, start + spec.keyLength));
+        else to.fill(uniformBias(bias.data[start]!, sunk));
+      }
+      last = start;
+      index[at + i] = copied;
     }
-    last = start;
-    index[i] = copied;
   }
 }
 
