@@ -9,7 +9,7 @@
 
 import { inversePowers, powers, scaleExponents } from './quantise';
 import { raise } from './row-state';
-import { BLOCK, GROUP_ROWS, SEPARATE, SUSPICIOUS, TILE_KEYS } from './sizes';
+import { BLOCK, GROUP_ROWS, TILE_BLOCKS, TILE_KEYS } from './sizes';
 import { reference, scores, spareWeight, sums, weight, weights, weightScales } from './state';
 import { largestLanes, roundToInts, toInts } from './vector';
 
@@ -151,9 +151,10 @@ function weighBlock<T>(row: usize, rule: usize, subtractedScore: f32, codes: usi
  * Turns the scores of a group of rows into codes of weights and their scales.
  *
  * @param suspicious whether a score may be NaN.
- * @returns whether the two blocks of some row have different scales.
+ * @returns how many products with values the tile takes: none where all weights are 0, one, or one for each block
+ *   because some row has a different scale in each.
  */
-export function fusedSoftmax<T>(group: i32, suspicious: bool): bool {
+export function fusedSoftmax<T>(group: i32, suspicious: bool): i32 {
   const references = reference + group * GROUP_ROWS * 4;
   const top0 = largestOfBlocks(scores), top1 = largestOfBlocks(scores + BLOCK * 4);
   const top = f32x4.pmax(top0, top1);
@@ -167,7 +168,7 @@ export function fusedSoftmax<T>(group: i32, suspicious: bool): bool {
   // Rows that have seen no key, or NaN, or nothing but zeros here, get codes that mean nothing and a scale of 0.
   const nonzero = i32x4.ge_s(i32x4.max_s(exponent0, exponent1), i32x4.splat(0));
   const live = v128.and(nonzero, f32x4.gt(m, f32x4.splat(-Infinity)));
-  if (!v128.any_true(live)) return false;
+  if (!v128.any_true(live)) return 0;
   const zero0 = i32x4.shr_s(exponent0, 31), zero1 = i32x4.shr_s(exponent1, 31);
   const e0 = i32x4.max_s(v128.bitselect(exponent1, exponent0, zero0), i32x4.splat(0));
   const e1 = i32x4.max_s(v128.bitselect(exponent0, exponent1, zero1), i32x4.splat(0));
@@ -187,5 +188,5 @@ export function fusedSoftmax<T>(group: i32, suspicious: bool): bool {
     const sum = sums + (group * GROUP_ROWS + r) * 16;
     v128.store(sum, f32x4.add(v128.load(sum), parts));
   }
-  return v128.any_true(separate);
+  return v128.any_true(separate) ? TILE_BLOCKS : 1;
 }

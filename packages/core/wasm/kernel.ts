@@ -151,8 +151,8 @@ function attendFused<K, P>(group: i32, tile: i32, masked: bool): void {
   scoreTile<K>(group, tile, (flags & SEPARATE) != 0);
   if (masked) maskGroup(group, tile, UNIT);
   // A bias may be NaN.
-  const separate = fusedSoftmax<P>(group, biased || (flags & SUSPICIOUS) != 0);
-  addValues<P>(group, tile, separate || load<u8>(valueFlags + tile) != 0);
+  const parts = fusedSoftmax<P>(group, biased || (flags & SUSPICIOUS) != 0);
+  if (parts) addValues<P>(group, tile, parts == TILE_BLOCKS || load<u8>(valueFlags + tile) != 0);
 }
 
 /**
