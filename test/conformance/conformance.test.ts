@@ -11,17 +11,12 @@ import {
 } from '@mxattn/core';
 import { isaLevels, nativeBackend } from '@mxattn/ort-op';
 import { describe, expect, it } from 'vitest';
+import { EMULATION_ERROR, FLOAT_ERROR } from './bounds.js';
 import { relativeError, sameBytes } from './random.js';
 import { type Row, table } from './table.js';
 
 const precisions = ['f32', 'mxfp6', 'mxfp4'] as const;
 type Name = (typeof precisions)[number];
-
-/** Of f32 arithmetic against the f64 reference. */
-const FLOAT_ERROR = { usual: 3e-6, largeScores: 2e-5 };
-
-/** Of a native kernel against the emulation of the same recipe. */
-const EMULATION_ERROR = 1e-3;
 
 /** Rows a backend refuses, each with the reason. */
 const refused: Readonly<Record<string, Readonly<Record<string, string>>>> = {};
