@@ -1,108 +1,46 @@
 import { cpus } from 'node:os';
-import { attention, attentionSpec, type PrecisionName } from '@mxattn/core';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { findChromium, withPage } from '@mxattn/browser';
 import { terminalProgress } from '@mxattn/progress';
-import * as ort from 'onnxruntime-web';
-import { interleaved } from './interleave.js';
-import { graphModel, operatorModel } from './operator-model.js';
-import { Random } from './random.js';
+import type * as measurement from './measure-wasm.js';
+import { measureWasm } from './measure-wasm.js';
 import type { BenchmarkResult, Row } from './row.js';
 
-const ROUNDS = 15;
-const HEADS = 8;
-const LENGTH = 1024;
-const HEAD_SIZES = [64, 128];
-const PRECISIONS: readonly PrecisionName[] = ['mxfp6', 'mxfp4', 'f32'];
-
-interface Peer {
-  readonly name: string;
-  readonly run: () => Promise<unknown>;
-}
-
-/**
- * The WebAssembly kernel, from plain arrays to a plain array, against the WebAssembly provider of ONNX Runtime in f32,
- * both with one thread. The peer is the faster of attention's two forms.
- */
+/** The WebAssembly kernel beside ONNX Runtime Web, in this Node.js and, where there is one, in Chromium. */
 export async function wasmBenchmark(): Promise<BenchmarkResult> {
-  ort.env.wasm.numThreads = 1;
-  const rows: Row[] = [];
-  for (const size of HEAD_SIZES) {
-    const peer = await fasterOf(await multiHeadAttention(size), await matrixProducts(size));
-    const shape = `1,${HEADS},${HEADS},${LENGTH},${LENGTH},${size}`;
-    for (const precision of PRECISIONS) {
-      const name = `WebAssembly, ${precision}`;
-      const times = await terminalProgress(`${name} (${shape})`, ROUNDS, (step) =>
-        interleaved(ours(size, precision), peer.run, ROUNDS, step),
-      );
-      rows.push({ name, shape, ...times, peerName: peer.name, ratio: times.peer / times.ours });
-    }
-  }
-  const machine = { cpu: cpus()[0]?.model ?? '', threads: 1, 'Node.js': process.versions.node };
-  return { machine, rows };
+  const engine = `Node.js ${process.versions.node.split('.')[0]}`;
+  const rows = await terminalProgress(`WebAssembly in ${engine}`, 1, () => measureWasm(engine));
+  const executable = findChromium();
+  if (executable)
+    rows.push(...(await terminalProgress('in Chromium', 1, () => measureInChromium(executable))));
+  else console.warn('skipped: no Chromium found; MXATTN_CHROMIUM can name one');
+  return { machine: { cpu: cpus()[0]?.model ?? '', threads: 1 }, rows };
 }
 
-const random = new Random(1);
-
-function normal(count: number): Float32Array {
-  return Float32Array.from({ length: count }, () => random.normal());
-}
-
-function ours(size: number, precision: PrecisionName): () => Promise<unknown> {
-  const spec = attentionSpec({ heads: HEADS, queryLength: LENGTH, keyLength: LENGTH, headSize: size });
-  const operand = () => normal(HEADS * LENGTH * size);
-  const tensors = { query: operand(), key: operand(), value: operand() };
-  return () => attention(tensors, spec, { precision, backend: 'wasm' });
-}
-
-async function fasterOf(a: Peer, b: Peer): Promise<Peer> {
-  const { ours: timeOfA, peer: timeOfB } = await interleaved(a.run, b.run, 5, () => {});
-  return timeOfA < timeOfB ? a : b;
-}
-
-async function multiHeadAttention(size: number): Promise<Peer> {
-  const dims = [1, LENGTH, HEADS * size];
-  const inputs = ['query', 'key', 'value'].map((name) => ({ name, dims }));
-  const model = operatorModel({
-    domain: 'com.microsoft',
-    operator: 'MultiHeadAttention',
-    inputs,
-    outputs: [{ name: 'output', dims }],
-    attributes: { num_heads: { int: HEADS } },
+function measureInChromium(executable: string): Promise<Row[]> {
+  const here = dirname(fileURLToPath(import.meta.url));
+  const directoryOf = (module: string) => dirname(fileURLToPath(import.meta.resolve(module)));
+  const site = {
+    directories: {
+      '/bench': here,
+      '/core': directoryOf('@mxattn/core'),
+      '/ort': directoryOf('onnxruntime-web'),
+      // The directory of the package's modules, which import each other upwards from `wire`.
+      '/protobuf': join(directoryOf('@bufbuild/protobuf/wire'), '..'),
+    },
+    imports: {
+      '@mxattn/core': '/core/index.js',
+      'onnxruntime-web': '/ort/ort.wasm.min.mjs',
+      '@bufbuild/protobuf/wire': '/protobuf/wire/index.js',
+    },
+    globals: { bench: '/bench/measure-wasm.js' },
+  };
+  return withPage(executable, site, async (page) => {
+    const version = page.context().browser()?.version().split('.')[0];
+    return page.evaluate((engine) => {
+      const { bench } = globalThis as unknown as { bench: typeof measurement };
+      return bench.measureWasm(engine);
+    }, `Chromium ${version}`);
   });
-  return peer('MultiHeadAttention f32, ONNX Runtime Web', model, inputs);
-}
-
-/** As generous as can be: the keys are transposed and the scale is multiplied in beforehand. */
-async function matrixProducts(size: number): Promise<Peer> {
-  const dims = [1, HEADS, LENGTH, size];
-  const inputs = [
-    { name: 'query', dims },
-    { name: 'key', dims: [1, HEADS, size, LENGTH] },
-    { name: 'value', dims },
-  ];
-  const node = { domain: '', attributes: {} };
-  const model = graphModel({
-    nodes: [
-      { ...node, operator: 'MatMul', inputs: ['query', 'key'], outputs: ['scores'] },
-      { ...node, operator: 'Softmax', inputs: ['scores'], outputs: ['weights'] },
-      { ...node, operator: 'MatMul', inputs: ['weights', 'value'], outputs: ['output'] },
-    ],
-    inputs,
-    outputs: [{ name: 'output', dims }],
-  });
-  return peer('MatMul-Softmax-MatMul f32, ONNX Runtime Web', model, inputs);
-}
-
-async function peer(
-  name: string,
-  model: Uint8Array,
-  inputs: readonly { readonly name: string; readonly dims: readonly number[] }[],
-): Promise<Peer> {
-  const session = await ort.InferenceSession.create(model, { executionProviders: ['wasm'] });
-  const feeds = Object.fromEntries(
-    inputs.map(({ name, dims }) => [
-      name,
-      new ort.Tensor('float32', normal(dims.reduce((product, dim) => product * dim)), dims),
-    ]),
-  );
-  return { name, run: () => session.run(feeds) };
 }
