@@ -4,6 +4,7 @@ import { hadamard, hasHadamard } from './hadamard';
 import {
   elementIntegers,
   INFINITE,
+  integerFactors,
   integerScales,
   inversePowers,
   magnitudeBits,
@@ -48,7 +49,7 @@ import {
   valueScales,
   valueSize,
 } from './state';
-import { LOG2E } from './vector';
+import { sumOfLanes } from './vector';
 
 /** Copies row `index` of `rows` times a factor into `row`, followed by zeros. */
 function loadRow(index: i32, factor: f32): void {
@@ -126,8 +127,11 @@ export function packQueries(count: i32, scale: f32): void {
 function storeStarts(to: usize): void {
   let total = 0;
   for (let b = 0; b < headBlocks; b++) {
-    let sum = 0;
-    for (let c = b * BLOCK; c < (b + 1) * BLOCK; c++) sum += load<i8>(codes + c);
+    let four = i32x4.splat(0);
+    for (let c = b * BLOCK; c < (b + 1) * BLOCK; c += 16) {
+      four = i32x4.relaxed_dot_i8x16_i7x16_add_s(v128.load(codes + c), i8x16.splat(1), four);
+    }
+    const sum = <i32>sumOfLanes(f32x4.convert_i32x4_s(four));
     store<i32>(to + (1 + b) * GROUP_ROWS * 4, -OFFSET * sum);
     total += sum;
   }
@@ -151,11 +155,17 @@ export function packValues(tile: i32, count: i32): void {
       continue;
     }
     const scales = valueScales + panel * TILE_BLOCKS * PANEL_COLUMNS * 4;
-    const separate = areSeparate(from, bytes) || areSeparate(from + 16, bytes);
+    const second = from + BLOCK * bytes;
+    const left0 = largestOfTokens(from, bytes), left1 = largestOfTokens(second, bytes);
+    const right0 = largestOfTokens(from + 16, bytes), right1 = largestOfTokens(second + 16, bytes);
+    const separate = areSeparate(left0, left1) || areSeparate(right0, right1);
     if (separate) flags = SEPARATE;
-    for (let half = 0; half < 32; half += 16) {
-      if (ASC_FEATURE_RELAXED_SIMD) packChannels<i8>(from + half, bytes, separate, to + half, scales + half);
-      else packChannels<i16>(from + half, bytes, separate, to + half, scales + half);
+    if (ASC_FEATURE_RELAXED_SIMD) {
+      packChannels<i8>(from, bytes, left0, left1, separate, to, scales);
+      packChannels<i8>(from + 16, bytes, right0, right1, separate, to + 16, scales + 16);
+    } else {
+      packChannels<i16>(from, bytes, left0, left1, separate, to, scales);
+      packChannels<i16>(from + 16, bytes, right0, right1, separate, to + 16, scales + 16);
     }
   }
   store<u8>(valueFlags + tile, flags);
@@ -177,17 +187,23 @@ function largestOfTokens(from: usize, stride: i32): v128 {
   );
 }
 
-function areSeparate(from: usize, stride: i32): bool {
-  const top0 = largestOfTokens(from, stride), top1 = largestOfTokens(from + BLOCK * stride, stride);
+@inline function areSeparate(top0: v128, top1: v128): bool {
   const difference = i32x4.abs(i32x4.sub(exponentsOr(top0, top1), exponentsOr(top1, top0)));
   // A NaN belongs to its block alone.
   const spoiled = i32x4.ge_s(i32x4.max_s(top0, top1), i32x4.splat(INFINITE));
   return v128.any_true(v128.or(spoiled, i32x4.gt_s(difference, i32x4.splat(spareValue))));
 }
 
-/** Quantises the tile's tokens in 4 channels. */
-function packChannels<T>(from: usize, stride: i32, separate: bool, to: usize, scales: usize): void {
-  const top0 = largestOfTokens(from, stride), top1 = largestOfTokens(from + BLOCK * stride, stride);
+/** Quantises the tile's tokens in 4 channels whose blocks have these largest magnitudes. */
+function packChannels<T>(
+  from: usize,
+  stride: i32,
+  top0: v128,
+  top1: v128,
+  separate: bool,
+  to: usize,
+  scales: usize,
+): void {
   const exponent0 = exponentsOr(top0, top1), exponent1 = exponentsOr(top1, top0);
   const shared = i32x4.min_s(exponent0, exponent1);
   packBlock<T>(from, stride, top0, exponent0, separate ? exponent0 : shared, to, scales);
@@ -214,12 +230,13 @@ function packBlock<T>(
 ): void {
   v128.store(scales, integerScales(operand, unit, top));
   const inverse = inversePowers(exponent);
-  const shift = i32x4.shl(i32x4.add(i32x4.sub(exponent, unit), i32x4.splat(127)), 23);
+  const factor = integerFactors(operand, exponent, unit);
+  const rounding = f32x4.splat(operand.rounding), largest = f32x4.splat(operand.largest);
   const tokens = 4 / sizeof<T>();
   for (let t = 0; t < BLOCK; t += tokens) {
     let step = i32x4.splat(0);
     for (let i = 0; i < tokens; i++) {
-      const x = elementIntegers(operand, f32x4.mul(v128.load(from + (t + i) * stride), inverse), shift);
+      const x = elementIntegers(f32x4.mul(v128.load(from + (t + i) * stride), inverse), rounding, largest, factor);
       const mask = i32x4.splat(sizeof<T>() == 1 ? 0xff : 0xffff);
       step = v128.or(step, i32x4.shl(v128.and(x, mask), i * 8 * sizeof<T>()));
     }

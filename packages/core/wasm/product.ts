@@ -31,11 +31,15 @@ import { multiplyAdd } from './vector';
 @inline function writeRow<T>(target: usize, scales: usize, factor: usize, add: bool, a: v128, b: v128): void {
   if (!isFloat<T>()) {
     const f = v128.load_splat<u32>(factor);
-    a = f32x4.mul(f32x4.convert_i32x4_s(a), f32x4.mul(v128.load(scales), f));
-    b = f32x4.mul(f32x4.convert_i32x4_s(b), f32x4.mul(v128.load(scales, 16), f));
+    const scaleA = f32x4.mul(v128.load(scales), f), scaleB = f32x4.mul(v128.load(scales, 16), f);
+    a = f32x4.convert_i32x4_s(a);
+    b = f32x4.convert_i32x4_s(b);
     if (add) {
-      a = f32x4.add(v128.load(target), a);
-      b = f32x4.add(v128.load(target, 16), b);
+      a = multiplyAdd(a, scaleA, v128.load(target));
+      b = multiplyAdd(b, scaleB, v128.load(target, 16));
+    } else {
+      a = f32x4.mul(a, scaleA);
+      b = f32x4.mul(b, scaleB);
     }
   }
   v128.store(target, a);

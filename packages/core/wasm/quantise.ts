@@ -66,14 +66,22 @@ const HUGE = 0x5d800000;
   return v128.or(scales, i32x4.ge_s(largest, i32x4.splat(INFINITE)));
 }
 
-/** Values over their scale as integers times `shift`, a power of two: rounded to nearest even, saturated. */
-@inline export function elementIntegers(format: ElementFormat, x: v128, shift: v128): v128 {
+/**
+ * Elements (already divided by their scale) times `factor` as integers: rounded to nearest even, saturated. The other
+ * arguments are a format's constants, in vectors so that loops do not load them again.
+ */
+@inline export function elementIntegers(x: v128, rounding: v128, largest: v128, factor: v128): v128 {
   const power = v128.and(x, i32x4.splat(EXPONENT));
-  const magic = f32x4.mul(f32x4.pmax(power, f32x4.splat(1)), f32x4.splat(format.rounding));
+  const magic = f32x4.mul(f32x4.pmax(power, f32x4.splat(1)), rounding);
   const rounded = f32x4.sub(f32x4.add(x, magic), magic);
-  const largest = f32x4.splat(format.largest);
   const element = f32x4.pmax(f32x4.pmin(rounded, largest), f32x4.neg(largest));
-  return toInts(f32x4.mul(element, f32x4.mul(shift, f32x4.splat(format.toInteger))));
+  return toInts(f32x4.mul(element, factor));
+}
+
+/** 2^(exponent - unit) times the format's integer factor: takes elements to integers of that unit; a block of zeros may lie below it. */
+@inline export function integerFactors(format: ElementFormat, exponent: v128, unit: v128): v128 {
+  const above = i32x4.max_s(i32x4.sub(exponent, unit), i32x4.splat(0));
+  return f32x4.mul(i32x4.shl(i32x4.add(above, i32x4.splat(127)), 23), f32x4.splat(format.toInteger));
 }
 
 /** Bits of the largest magnitude of a block. */
@@ -116,6 +124,7 @@ export function quantiseRow<T>(
     highest = max(highest, exponent);
   }
   const separate = highest - lowest > spare;
+  const rounding = f32x4.splat(format.rounding), limit = f32x4.splat(format.largest);
   for (let b = 0; b < blocks; b++) {
     const top = i32x4.splat(load<i32>(tops + b * 4));
     const exponent = scaleExponents(format, top);
@@ -123,17 +132,15 @@ export function quantiseRow<T>(
     // A NaN spoils every score of the row, so it may as well spoil every block.
     store<f32>(scales + b * 4, f32x4.extract_lane(integerScales(format, unit, i32x4.splat(largest)), 0));
     const inverse = inversePowers(exponent);
-    // A block of zeros may lie below the unit.
-    const above = i32x4.max_s(i32x4.sub(exponent, unit), i32x4.splat(0));
-    const shift = i32x4.shl(i32x4.add(above, i32x4.splat(127)), 23);
+    const factor = integerFactors(format, exponent, unit);
     const from = row + b * BLOCK * 4;
     const to = codes + b * BLOCK * sizeof<T>();
     for (let i = 0; i < BLOCK; i += 16) {
       const at = from + i * 4;
-      const x0 = elementIntegers(format, f32x4.mul(v128.load(at), inverse), shift);
-      const x1 = elementIntegers(format, f32x4.mul(v128.load(at, 16), inverse), shift);
-      const x2 = elementIntegers(format, f32x4.mul(v128.load(at, 32), inverse), shift);
-      const x3 = elementIntegers(format, f32x4.mul(v128.load(at, 48), inverse), shift);
+      const x0 = elementIntegers(f32x4.mul(v128.load(at), inverse), rounding, limit, factor);
+      const x1 = elementIntegers(f32x4.mul(v128.load(at, 16), inverse), rounding, limit, factor);
+      const x2 = elementIntegers(f32x4.mul(v128.load(at, 32), inverse), rounding, limit, factor);
+      const x3 = elementIntegers(f32x4.mul(v128.load(at, 48), inverse), rounding, limit, factor);
       const low = i16x8.narrow_i32x4_s(x0, x1), high = i16x8.narrow_i32x4_s(x2, x3);
       if (sizeof<T>() == 2) {
         v128.store(to + i * 2, low);

@@ -67,6 +67,17 @@ function copyRows({ data, start, stride, size }: Head, first: number, count: num
   }
 }
 
+/** The reverse of `copyRows`. */
+function writeRows(from: Float32Array, { data, start, stride, size }: Head, first: number): void {
+  if (stride === size) {
+    data.set(from, start + first * size);
+    return;
+  }
+  for (let i = 0; i * size < from.length; i++) {
+    data.set(from.subarray(i * size, (i + 1) * size), start + (first + i) * stride);
+  }
+}
+
 function run(kernel: Kernel, tensors: AttentionTensors, spec: AttentionSpec, recipe: Recipe): Float32Array {
   const { batch, heads, kvHeads, queryLength, keyLength, headSize, valueHeadSize } = spec;
   const bias = additiveBias(tensors, spec);
@@ -149,11 +160,8 @@ function attendRows(
   exports.attend(block.count);
   const results = kernel.floats(exports.rows, block.count * valueHeadSize);
   for (const { at, count, head, query } of runs(block, queryLength)) {
-    const { start, stride } = headOf(output, spec, heads, queryLength, valueHeadSize, block.batch, head);
-    for (let i = 0; i < count; i++) {
-      const from = (at + i) * valueHeadSize;
-      output.set(results.subarray(from, from + valueHeadSize), start + (query + i) * stride);
-    }
+    const to = headOf(output, spec, heads, queryLength, valueHeadSize, block.batch, head);
+    writeRows(results.subarray(at * valueHeadSize, (at + count) * valueHeadSize), to, query);
   }
 }
 
