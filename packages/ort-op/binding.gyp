@@ -27,9 +27,11 @@
       'sources': [
         'native/addon/addon.cc',
         'native/addon/attention.cc',
+        'native/addon/kv_cache.cc',
         'native/addon/peaks.cc',
         'native/addon/session.cc',
         'native/cpu/dispatch.cc',
+        'native/cpu/kv_cache.cc',
         'native/cpu/scratch.cc',
         'native/op/fused_attention.cc',
         'native/ort/api.cc',

@@ -69,7 +69,7 @@ export const table: readonly Row[] = [
   ...[1, 127, 128, 129, 257].map((length) =>
     row(`${length} queries and keys`, { ...base, queryLength: length, keyLength: length }),
   ),
-  ...[32, 40, 72, 80, 96, 128, 160, 192, 256, 576].map((headSize) =>
+  ...[32, 40, 72, 80, 96, 128, 160, 192, 256, 320, 384, 512, 576].map((headSize) =>
     row(`head size ${headSize}`, { ...base, heads: 1, headSize }),
   ),
   row('value head size 128 of 192', { ...base, headSize: 192, valueHeadSize: 128 }),
@@ -91,13 +91,29 @@ export const table: readonly Row[] = [
   row('window of 17 keys', { ...base, causal: true, window: { left: 16, right: 0 } }),
   row('window to both sides', { ...base, window: { left: 9, right: 5 } }),
   row('soft cap', { ...base, softcap: 2, scale: 1 }, undefined, true),
+  row(
+    'soft cap before a bias beyond it',
+    { ...base, softcap: 2, scale: 1 },
+    () => bias([70, 150], (i) => (i % 3 ? 0 : -10000) + 5 * Math.sin(i)),
+    true,
+  ),
   row('bias per head', base, () => bias([1, 2, 70, 150], (i) => Math.sin(i) * 2)),
   row('bias shared by heads', base, () => bias([1, 1, 70, 150], (i) => Math.cos(i) * 2)),
   row('bias per key', base, () => bias([150], (i) => Math.sin(i))),
   row('bias of three axes', base, () => bias([2, 1, 150], (i) => Math.sin(i))),
   row('the same bias for every key', base, () => bias([1, 1, 70, 1], () => -65504)),
+  row('bias by distance (ALiBi)', base, () =>
+    bias([1, 2, 70, 150], (i) => {
+      const [slope, query, key] = [i < 70 * 150 ? 1 / 2 : 1 / 16, Math.floor(i / 150) % 70, i % 150];
+      return -slope * Math.abs(query + 80 - key);
+    }),
+  ),
+  row('bias per head of grouped heads', { ...base, heads: 4, kvHeads: 2 }, () =>
+    bias([1, 4, 70, 150], (i) => Math.sin(i) * 2),
+  ),
   row('bias with minus infinity', base, () => bias([70, 150], (i) => (i % 3 ? 0 : -Infinity))),
   row('bias with the lowest float', base, () => bias([70, 150], (i) => (i % 3 ? 0 : -3.4028234663852886e38))),
+  row('bias of -65504, the lowest float16', base, () => bias([150], (i) => (i < 100 ? 0 : -65504))),
   row('bias of -10000', base, () => bias([150], (i) => (i < 100 ? 0 : -10000))),
   row('first keys masked (left padding)', base, () => mask([1, 1, 1, 150], (i) => i >= 90)),
   row('last keys masked (right padding)', { ...base, batch: 2 }, () =>

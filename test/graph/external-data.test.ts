@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { convertModel, type ModelProto, readModel, writeModel } from '@mxattn/ort-op';
@@ -64,6 +64,8 @@ describe('a model with its weights in another file', () => {
     expect(report.replaced).toHaveLength(2);
     expect(externalEntries(converted).length).toBeGreaterThan(10);
     expect(externalEntries(converted)).toEqual(externalEntries(readModel(path)));
+    const fromBytes = convertModel(readFileSync(path)).model;
+    expect(externalEntries(fromBytes)).toEqual(externalEntries(converted));
     const convertedPath = join(folder, 'converted.onnx');
     writeFileSync(convertedPath, writeModel(converted));
     const answers = await runStock(convertedPath, zooFeeds(name));

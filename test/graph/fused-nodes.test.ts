@@ -60,6 +60,50 @@ describe('ai.onnx Attention', () => {
     expect(report.replaced[0]?.hasCache).toBe(true);
   });
 
+  it('with a window, which counts the keys before the current one', async () => {
+    const inputs = { q: 'f32[B,2,S,8]', k: 'f32[B,2,S,8]', v: 'f32[B,2,S,6]' };
+    const outputs = { y: 'f32[B,2,S,6]' };
+    const nodes = 'y = Attention<is_causal=1, left_window_size=2>(q, k, v)';
+    await expectReplaced(
+      { nodes, inputs, outputs, opset: 25 },
+      {
+        reference: {
+          nodes: `
+            sizes = Shape(q)
+            length = Gather<axis=0>(sizes, 2i)
+            at = Range(0i, length, 1i)
+            row = Unsqueeze(at, [1])
+            first = Sub(row, 2i)
+            future = Greater(at, row)
+            past = Less(at, first)
+            hidden = Or(future, past)
+            shown = Not(hidden)
+            y = Attention(q, k, v, shown)`,
+          inputs,
+          outputs,
+          opset: 23,
+        },
+      },
+    );
+  });
+
+  it.each([160, 256, 512])('of head size %i with one mask for all heads', async (size) => {
+    const inputs = { q: `f32[1,4,S,${size}]`, k: `f32[1,4,T,${size}]`, v: `f32[1,4,T,${size}]` };
+    await expectReplaced({
+      nodes: 'y = Attention(q, k, v, m)',
+      inputs: { ...inputs, m: 'f32[1,1,S,T]' },
+      outputs: { y: `f32[1,4,S,${size}]` },
+      opset,
+    });
+  });
+
+  it('is left when its heads cannot be shared', () => {
+    const inputs = { q: 'f32[B,4,S,8]', k: 'f32[B,3,T,8]', v: 'f32[B,3,T,6]' };
+    expect(reasonsOf({ nodes: 'y = Attention(q, k, v)', inputs, outputs: y4, opset })).toEqual([
+      'its 4 query heads cannot share 3 heads of keys',
+    ]);
+  });
+
   it('is left when its scores are an output', () => {
     const outputs = { ...y4, s: 'f32[B,4,S,T]' };
     expect(reasonsOf({ nodes: 'y  nk nv s = Attention(q, k, v)', inputs: q4, outputs, opset })).toEqual([
@@ -67,11 +111,15 @@ describe('ai.onnx Attention', () => {
     ]);
   });
 
-  it('is left when it is soft-capped', () => {
-    const nodes = 'y = Attention<softcap=5.0>(q, k, v)';
-    expect(reasonsOf({ nodes, inputs: q4, outputs: y4, opset })).toEqual([
-      'its scores are soft-capped, not supported yet',
-    ]);
+  it('that is soft-capped', async () => {
+    const nodes = 'y = Attention<softcap=0.5>(q, k, v)';
+    const { report } = await expectReplaced({ nodes, inputs: q4, outputs: y4, opset });
+    expect(report.replaced[0]).toMatchObject({ softcap: 0.5 });
+  });
+
+  it('of which one is soft-capped and one is not', async () => {
+    const nodes = 'h = Attention<softcap=0.5>(q, k, k)\ny = Attention(h, k, v)';
+    await expectReplaced({ nodes, inputs: q4, outputs: y4, opset }, { count: 2 });
   });
 });
 
@@ -107,6 +155,58 @@ describe('com.microsoft MultiHeadAttention', () => {
       },
     });
     expect(report.replaced[0]?.selfAttention).toBe(true);
+  });
+
+  it('with a packed query, key and value and a bias of their projections', async () => {
+    const inputs = { qkv: 'f32[B,S,2,3,8]', b: 'f32[48]' };
+    const text = { nodes: node('qkv, , , b'), inputs, outputs: { y: 'f32[B,S,16]' } };
+    const nodes = `${unpacked('qkv', ['q', 'k', 'v'])}\n${node('q3, k3, v3, b')}`;
+    await expectReplaced(text, { reference: { ...text, nodes } });
+  });
+
+  it('with packed keys and values and a bias of their projections', async () => {
+    const inputs = { q: 'f32[B,S,16]', kv: 'f32[B,T,2,2,8]', b: 'f32[48]' };
+    const text = { nodes: node('q, kv, , b'), inputs, outputs: { y: 'f32[B,S,16]' } };
+    const nodes = `${unpacked('kv', ['k', 'v'])}\n${node('q, k3, v3, b')}`;
+    await expectReplaced(text, { reference: { ...text, nodes } });
+  });
+
+  it('that hands out keys and values without any of an earlier run', async () => {
+    await expectReplaced({
+      nodes: node('q, k, v', '', 'y nk nv'),
+      inputs: { q: 'f32[B,S,16]', k: 'f32[B,S,16]', v: 'f32[B,S,16]' },
+      outputs: { y: 'f32[B,S,16]', nk: 'f32[B,2,?,8]', nv: 'f32[B,2,?,8]' },
+    });
+  });
+
+  it('with a cache in a buffer that is longer', async () => {
+    const inputs = {
+      q: 'f32[B,2,16]',
+      k: 'f32[B,2,16]',
+      v: 'f32[B,2,16]',
+      pk: 'f32[B,2,11,8]',
+      pv: 'f32[B,2,11,8]',
+    };
+    const outputs = { y: 'f32[B,2,16]', nk: 'f32[B,2,?,8]', nv: 'f32[B,2,?,8]' };
+    const cut = ['k', 'v'].map(
+      (each) => `c${each} = Slice(p${each}, [0], [6], [2])\nr${each} = Slice(p${each}, [8], [11], [2])`,
+    );
+    const whole = ['k', 'v'].map((each) => `n${each} = Concat<axis=2>(m${each}, r${each})`);
+    // The stock CPU kernel takes no buffers, so the answers are those of the node with its cache cut out.
+    await expectReplaced(
+      {
+        nodes: `length = Cast<to=6>([6])\n${node('q, k, v, , , , pk, pv, length', '', 'y nk nv')}`,
+        inputs,
+        outputs,
+      },
+      {
+        reference: {
+          nodes: [...cut, node('q, k, v, , , , ck, cv', '', 'y mk mv'), ...whole].join('\n'),
+          inputs,
+          outputs,
+        },
+      },
+    );
   });
 
   it('with packed keys and values', async () => {

@@ -170,7 +170,7 @@ function attribute(each: string, model: ModelText): Bytes {
 
 function valueInfo([name, type]: [string, string]): Bytes {
   const [, element = '', dims] = /^(\w+)(?:\[(.*)\])?$/.exec(type) ?? [];
-  const elements: Record<string, number> = { f32: 1, i32: 6, i64: 7, bool: 9, f16: 10 };
+  const elements: Record<string, number> = { f32: 1, i32: 6, i64: 7, bool: 9, f16: 10, bf16: 16 };
   const shape = splitList(dims ?? '').map((dim) => {
     if (dim === '?') return message(1, []);
     return message(1, /^\d+$/.test(dim) ? varint(1, Number(dim)) : text(2, dim));

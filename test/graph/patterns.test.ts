@@ -145,6 +145,14 @@ describe('mask', () => {
     expect(rows[6]).not.toBe(0);
   });
 
+  it('that is soft-capped', async () => {
+    const { report } = await expectReplaced(
+      withScores('a = Mul(s, 0.3)\nb = Div(a, 0.5)\nt = Tanh(b)\nx = Mul(t, 0.5)'),
+    );
+    expect(report.replaced[0]?.softcap).toBe(0.5);
+    expect(report.replaced[0]?.scale).toBeCloseTo(0.3, 6);
+  });
+
   it('whose NaN rows are cleaned', async () => {
     const text = withScores('x = Add(s, m)', { inputs: { m: 'f32[S,T]' } });
     const nodes = text.nodes.replace(
@@ -416,19 +424,10 @@ describe('an attention is left', () => {
     expect(reasonsOf(uneven)).toEqual(['it has 1 heads of keys and 2 of values']);
   });
 
-  it('when it is soft-capped', () => {
-    const lines = 'a = Mul(s, 0.3)\nb = Div(a, 5.0)\nt = Tanh(b)\nx = Mul(t, 5.0)';
-    const text = withScores(lines);
-    const { found } = findAttention(readModel(onnx(text)));
-    expect(found[0]?.softcap).toBe(5);
-    expect(found[0]?.scale).toBeCloseTo(0.3, 6);
-    expect(reasonsOf(text)).toEqual(['its scores are soft-capped, not supported yet']);
-  });
-
-  it('when it computes in float16', () => {
-    const half = { q: 'f16[B,2,S,8]', k: 'f16[B,2,T,8]', v: 'f16[B,2,T,6]' };
-    expect(reasonsOf(withScores('x = Identity(s)', { inputs: half }))).toEqual([
-      'its element type is float16, not supported yet',
+  it('when it computes in bfloat16', () => {
+    const brain = { q: 'bf16[B,2,S,8]', k: 'bf16[B,2,T,8]', v: 'bf16[B,2,T,6]' };
+    expect(reasonsOf(withScores('x = Identity(s)', { inputs: brain }))).toEqual([
+      'its element type is bfloat16, neither float32 nor float16',
     ]);
   });
 

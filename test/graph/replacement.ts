@@ -1,3 +1,4 @@
+import { toF16 } from '@mxattn/core';
 import { type ConvertOptions, convertModel, readModel, type TargetName } from '@mxattn/ort-op';
 import { Tensor } from 'onnxruntime-node';
 import { expect } from 'vitest';
@@ -21,7 +22,10 @@ export function feedsOf(inputs: Readonly<Record<string, string>>): Record<string
       if (type.startsWith('bool')) return [name, new Tensor('bool', kept, dims)];
       if (type.startsWith('i32')) return [name, new Tensor('int32', Int32Array.from(kept), dims)];
       if (type.startsWith('i64')) return [name, new Tensor('int64', BigInt64Array.from(kept, BigInt), dims)];
-      return [name, new Tensor('float32', noise(count, index + 1), dims)];
+      const numbers = noise(count, index + 1);
+      if (type.startsWith('f16'))
+        return [name, new Tensor('float16', Uint16Array.from(numbers, toF16), dims)];
+      return [name, new Tensor('float32', numbers, dims)];
     }),
   );
 }
@@ -29,6 +33,8 @@ export function feedsOf(inputs: Readonly<Record<string, string>>): Record<string
 interface ReplacementOptions extends ConvertOptions {
   /** How many attentions there are; 1 if not given. */
   readonly count?: number;
+  /** Largest relative error; 1e-5 if not given. */
+  readonly tolerance?: number;
   /** A model that gives the same answers, where the stock runtime cannot run the model itself. */
   readonly reference?: ModelText;
 }
@@ -39,7 +45,7 @@ interface ReplacementOptions extends ConvertOptions {
  */
 export async function expectReplaced(
   text: ModelText,
-  { count = 1, reference = text, ...options }: ReplacementOptions = {},
+  { count = 1, reference = text, tolerance = 1e-5, ...options }: ReplacementOptions = {},
 ): Promise<ReturnType<typeof convertModel>> {
   const bytes = onnx(text);
   const result = convertModel(bytes, { crossAttention: true, ...options });
@@ -54,7 +60,7 @@ export async function expectReplaced(
   ];
   for (const name of Object.keys(text.outputs)) {
     expect((actual[name] as Tensor).dims).toEqual((expected[name] as Tensor).dims);
-    expect(relativeError(actual[name] as Tensor, expected[name] as Tensor)).toBeLessThan(1e-5);
+    expect(relativeError(actual[name] as Tensor, expected[name] as Tensor)).toBeLessThan(tolerance);
   }
   return result;
 }

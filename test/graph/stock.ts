@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { fromF16 } from '@mxattn/core';
 import { type ConvertOptions, convertModel, type ModelProto, readModel, writeModel } from '@mxattn/ort-op';
 import { InferenceSession, type Tensor } from 'onnxruntime-node';
 
@@ -25,9 +26,14 @@ export function convertFile(path: string, options?: ConvertOptions) {
   return { model: readModel(writeModel(model)), report };
 }
 
+/** The elements of a tensor of float32 or float16. */
+export function numbersOf({ type, data }: Tensor): Float32Array {
+  return type === 'float16' ? Float32Array.from(data as Uint16Array, fromF16) : (data as Float32Array);
+}
+
 /** |a - b| / |b|, as vectors. Infinite when one is not finite where the other is. */
 export function relativeError(a: Tensor, b: Tensor): number {
-  const [left, right] = [a.data as Float32Array, b.data as Float32Array];
+  const [left, right] = [numbersOf(a), numbersOf(b)];
   if (left.length !== right.length) throw new Error(`${left.length} numbers against ${right.length}`);
   let [difference, norm] = [0, 0];
   right.forEach((value, index) => {

@@ -106,6 +106,15 @@ describe.each(targets)('the target %s', (target) => {
   });
 });
 
+describe('the target contrib', () => {
+  it('reads the keys of grouped heads without copies of them', async () => {
+    const { model } = await expectReplaced(grouped('a = Identity(x)'), { target: 'contrib' });
+    expect(operatorCounts(model).Expand).toBeUndefined();
+    const node = model.graph?.node.find(({ opType }) => opType === 'MultiHeadAttention');
+    expect(node?.attribute.find(({ name }) => name === 'num_heads')?.i).toBe(2n);
+  });
+});
+
 describe('the target attention', () => {
   const target = 'attention';
 

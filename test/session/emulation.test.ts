@@ -22,6 +22,7 @@ describe.each([
     const session = await createSession(writeModel(withOutputs(model, captured)), {
       backend: 'native',
       precision: name,
+      kvCache: 'tensors',
       threads: 2,
     });
     const outputs = await session.run(feeds());

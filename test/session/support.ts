@@ -11,7 +11,7 @@ const KV_HEADS = 2;
 const HEAD_SIZE = 64;
 
 export function stockSession(model: string | Uint8Array): Promise<InferenceSession> {
-  return InferenceSession.create(model as string, { intraOpNumThreads: 2 });
+  return InferenceSession.create(model as string, { intraOpNumThreads: 2, logSeverityLevel: 3 });
 }
 
 /** Feeds of the language model for these tokens after a cache, or after none. */
@@ -60,4 +60,9 @@ export function diffusionFeeds(seed = 1): Record<string, Tensor> {
 
 export function floats(tensor: unknown): Float32Array {
   return (tensor as Tensor).data as Float32Array;
+}
+
+/** The data of a float32 tensor wherever it lies. */
+export async function downloaded(tensor: unknown): Promise<Float32Array> {
+  return (await (tensor as Tensor).getData()) as Float32Array;
 }

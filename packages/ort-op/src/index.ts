@@ -7,6 +7,7 @@ export {
 } from './find/index.js';
 export {
   DataType,
+  externalFiles,
   type GraphProto,
   type ModelProto,
   type ModelSource,
@@ -29,10 +30,13 @@ export {
   fusedOperator,
   fusedValues,
   precisionInput,
+  storedSchedule,
   type TargetName,
   withOutputs,
+  withPrecisions,
 } from './rewrite/index.js';
 export { createSession } from './session/create.js';
+export { kvCacheBytes } from './session/kv-cache.js';
 export type { MxattnSessionOptions, SessionBackend } from './session/options.js';
 export type { SessionReport } from './session/report.js';
 export type { Fetches, MxattnRunOptions } from './session/run-options.js';

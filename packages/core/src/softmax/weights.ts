@@ -58,8 +58,9 @@ function exponentialStage(exponential: Exponential, arithmetic: Arithmetic): Wei
     for (let i = 0; i < count; i++) {
       const x = tile[i]!;
       if (Number.isNaN(x)) continue;
-      // Not rounded to float32, which near 2^30 would lose 6 bits: kernels add the offset to an integer.
-      const bits = roundEven(Math.max(0, x * 2 ** 23 + offset) / narrow);
+      const affine = x * 2 ** 23 + offset;
+      // On the way to bfloat16 kernels add the offset to an integer; as a float32 the sum loses up to 6 bits.
+      const bits = roundEven(Math.max(0, narrow === 1 ? round(affine) : affine) / narrow);
       if (bits > largest) saturated++;
       tile[i] = decode(Math.min(bits, largest));
     }

@@ -17,6 +17,10 @@ namespace mxattn::cpu {
   void run(const Problem&, const Parallel&, Scratch&);    \
   void fromHalf(const uint16_t*, float*, size_t);         \
   void toHalf(const float*, uint16_t*, size_t);           \
+  int64_t cacheTileBytes(const Problem&);                 \
+  void append(const Problem&, const Parallel&, Scratch&); \
+  void readKeys(const Problem&, const Tiles&, float*);    \
+  void readValues(const Problem&, const Tiles&, float*);  \
   double floatPeak(double (*)());                         \
   double bytePeak(double (*)());                          \
   }
@@ -30,7 +34,10 @@ MXATTN_DECLARE_BUILD(portable)
 namespace {
 
 #define MXATTN_BUILD(name, supported, space) \
-  Build { name, supported, space::run, space::fromHalf, space::toHalf, space::floatPeak, space::bytePeak }
+  Build {                                                                                               \
+    name, supported, space::run, space::fromHalf, space::toHalf, space::cacheTileBytes, space::append, \
+        space::readKeys, space::readValues, space::floatPeak, space::bytePeak                          \
+  }
 
 #if defined(__x86_64__)
 bool hasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }

@@ -16,6 +16,9 @@ using ToHalf = void (*)(const float* from, uint16_t* to, size_t count);
 // Operations a second of one thread; see peak.h.
 using Peak = double (*)(double (*seconds)());
 
+// Keys or values of the first problem.keyLength tokens, [batch * kvHeads, keyLength, size].
+using ReadCache = void (*)(const Problem& problem, const Tiles& tiles, float* out);
+
 struct Build {
   // "avx512-amx", "avx512-vnni", "avx2" or "portable".
   const char* name;
@@ -23,6 +26,11 @@ struct Build {
   Kernel kernel;
   FromHalf fromHalf;
   ToHalf toHalf;
+  // For KvCache: bytes of one head's tile, packing without attention, and the way back to floats.
+  int64_t (*cacheTileBytes)(const Problem&);
+  Kernel append;
+  ReadCache readKeys;
+  ReadCache readValues;
   Peak floatPeak;
   Peak bytePeak;
 };

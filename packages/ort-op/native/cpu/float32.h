@@ -20,17 +20,40 @@ class Float32Engine {
     panels_ = ceilDivide(problem.keyLength, kTileKeys) * kTileVectors;
     int64_t heads = problem.batch * problem.kvHeads;
     if (transposed_) keys_ = arena.take<float>(heads * panels_ * problem.headSize * kLanes);
+    if (problem.cache) tiles_ = *problem.cache;
   }
 
-  // Keys as [panel of kLanes keys][channel][kLanes].
+  // A tile of a cache: rows of keys, then rows of values, padded to whole vectors.
+  int64_t tileBytes() const { return kTileKeys * (problem_.headSize + paddedValue()) * sizeof(float); }
+
+  void readKeys(float* out) const {
+    int64_t size = problem_.headSize;
+    for (int64_t head = 0; head < problem_.batch * problem_.kvHeads; head++) {
+      for (int64_t token = 0; token < problem_.keyLength; token++) {
+        std::memcpy(out + (head * problem_.keyLength + token) * size, cachedKey(head, token), size * sizeof(float));
+      }
+    }
+  }
+
+  void readValues(float* out) const {
+    int64_t size = problem_.valueHeadSize;
+    for (int64_t head = 0; head < problem_.batch * problem_.kvHeads; head++) {
+      for (int64_t token = 0; token < problem_.keyLength; token++) {
+        std::memcpy(out + (head * problem_.keyLength + token) * size, cachedValue(head, token), size * sizeof(float));
+      }
+    }
+  }
+
+  // New tokens go to the cache, if there is one. Then, for many rows, keys as [panel of kLanes keys][channel][kLanes].
   void pack(const Parallel& parallel) {
+    if (problem_.cache) append(parallel);
     if (!transposed_) return;
     int64_t tiles = panels_ / kTileVectors;
     parallel.each(problem_.batch * problem_.kvHeads * tiles, [&](size_t index) {
       int64_t head = index / tiles;
       for (int64_t p = index % tiles * kTileVectors, end = p + kTileVectors; p < end; p++) {
         int64_t keys = std::clamp<int64_t>(problem_.keyLength - p * kLanes, 0, kLanes);
-        const float* from = problem_.key + (head * problem_.keyLength + p * kLanes) * problem_.headSize;
+        const float* from = keyRows(head, p * kLanes);
         float* to = keys_ + (head * panels_ + p) * problem_.headSize * kLanes;
         for (int64_t c = 0; c < problem_.headSize; c++) {
           for (int64_t j = 0; j < keys; j++) to[c * kLanes + j] = from[j * problem_.headSize + c];
@@ -57,7 +80,7 @@ class Float32Engine {
   void scores(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
     int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
     if (!transposed_) {
-      const float* keys = problem_.key + (head * problem_.keyLength + firstKey) * problem_.headSize;
+      const float* keys = keyRows(head, firstKey);
       int count = static_cast<int>(std::min<int64_t>(kTileKeys, problem_.keyLength - firstKey));
       for (int row = 0; row < rows.count; row++) {
         dotProducts(unit.query + row * problem_.headSize, keys, count, state.scores + row * kTileKeys);
@@ -79,11 +102,16 @@ class Float32Engine {
     int64_t padded = ceilDivide(size, kLanes) * kLanes;
     int keys = static_cast<int>(std::min<int64_t>(kTileKeys, problem_.keyLength - firstKey));
     int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
-    unit.valueTile = problem_.value + (head * problem_.keyLength + firstKey) * size;
-    unit.valueStride = size;
-    if (padded != size) {
+    if (problem_.cache) {
+      unit.valueTile = cachedValue(head, firstKey);
+      unit.valueStride = padded;
+    } else if (padded == size) {
+      unit.valueTile = problem_.value + (head * problem_.keyLength + firstKey) * size;
+      unit.valueStride = size;
+    } else {
+      const float* from = problem_.value + (head * problem_.keyLength + firstKey) * size;
       for (int t = 0; t < keys; t++) {
-        std::memcpy(unit.value + t * padded, unit.valueTile + t * size, size * sizeof(float));
+        std::memcpy(unit.value + t * padded, from + t * size, size * sizeof(float));
         std::memset(unit.value + t * padded + size, 0, (padded - size) * sizeof(float));
       }
       unit.valueTile = unit.value;
@@ -95,6 +123,36 @@ class Float32Engine {
   }
 
  private:
+  int64_t paddedValue() const { return ceilDivide(problem_.valueHeadSize, kLanes) * kLanes; }
+
+  float* cachedKey(int64_t head, int64_t token) const {
+    auto tile = reinterpret_cast<float*>(tiles_.at(head, token / kTileKeys));
+    return tile + token % kTileKeys * problem_.headSize;
+  }
+
+  float* cachedValue(int64_t head, int64_t token) const {
+    auto tile = reinterpret_cast<float*>(tiles_.at(head, token / kTileKeys));
+    return tile + kTileKeys * problem_.headSize + token % kTileKeys * paddedValue();
+  }
+
+  // Keys from a token on, as far as its tile goes.
+  const float* keyRows(int64_t head, int64_t token) const {
+    if (problem_.cache) return cachedKey(head, token);
+    return problem_.key + (head * problem_.keyLength + token) * problem_.headSize;
+  }
+
+  void append(const Parallel& parallel) {
+    int64_t count = problem_.keyLength - problem_.firstNewKey;
+    int64_t size = problem_.headSize, valueSize = problem_.valueHeadSize;
+    parallel.each(problem_.batch * problem_.kvHeads, [&](size_t head) {
+      for (int64_t i = 0; i < count; i++) {
+        int64_t token = problem_.firstNewKey + i, row = head * count + i;
+        std::memcpy(cachedKey(head, token), problem_.key + row * size, size * sizeof(float));
+        std::memcpy(cachedValue(head, token), problem_.value + row * valueSize, valueSize * sizeof(float));
+      }
+    });
+  }
+
   static void softmaxRow(int row, RowState& state) {
     float* scores = state.scores + row * kTileKeys;
     float* sums = state.sum + row * kLanes;
@@ -197,4 +255,5 @@ class Float32Engine {
   bool transposed_;
   int64_t panels_;
   float* keys_ = nullptr;
+  Tiles tiles_{};
 };

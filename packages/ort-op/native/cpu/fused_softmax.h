@@ -21,29 +21,87 @@ class BlockScaledEngine {
   };
 
   BlockScaledEngine(const Problem& problem, Arena& arena) : problem_(problem) {
-    bool four = problem.precision == Precision::kMxfp4;
-    operand_ = four ? kE2m1Ceil : kE2m3Floor;
-    probability_ = four ? kE2m3Ceil : kE2m3Floor;
+    query_ = operandFormat(problem.precision);
+    key_ = problem.cache ? operandFormat(problem.cacheFormat) : query_;
+    probability_ = problem.precision == Precision::kMxfp4 ? kE2m3Ceil : kE2m3Floor;
     headBlocks_ = ceilDivide(problem.headSize, kBlock);
     // The rotation needs a power of two (and here a whole vector); other head sizes do without it.
     rotated_ = (problem.headSize & (problem.headSize - 1)) == 0 && problem.headSize >= kLanes;
-    tiles_ = ceilDivide(problem.keyLength, kTileKeys);
     channelGroups_ = ceilDivide(problem.valueHeadSize, kLanes);
-    int64_t heads = problem.batch * problem.kvHeads;
     keyPanelBytes_ = headBlocks_ * kBlockBytes;
-    keys_ = arena.take<uint8_t>(heads * tiles_ * kTileVectors * keyPanelBytes_);
-    keyScales_ = arena.take<float>(heads * tiles_ * kTileVectors * headBlocks_ * kLanes);
-    values_ = arena.take<int8_t>(heads * tiles_ * kTileBlocks * channelGroups_ * kBlockBytes);
-    valueScales_ = arena.take<float>(heads * tiles_ * kTileBlocks * channelGroups_ * kLanes);
-    keyNaN_ = arena.take<uint8_t>(heads * tiles_);
+    // A tile holds, one after the other: key codes, key scales, value codes, value scales, and whether a key is NaN.
+    keyScalesAt_ = kTileVectors * keyPanelBytes_;
+    valuesAt_ = keyScalesAt_ + kTileVectors * headBlocks_ * kLanes * sizeof(float);
+    valueScalesAt_ = valuesAt_ + kTileBlocks * channelGroups_ * kBlockBytes;
+    keyNaNAt_ = valueScalesAt_ + kTileBlocks * channelGroups_ * kLanes * sizeof(float);
+    tileCount_ = ceilDivide(problem.keyLength, kTileKeys);
+    if (problem.cache) {
+      tiles_ = *problem.cache;
+    } else {
+      chunk_ = arena.take<uint8_t>(problem.batch * problem.kvHeads * tileCount_ * tileBytes());
+      tiles_ = Tiles{&chunk_, tileCount_, tileBytes()};
+    }
   }
+  BlockScaledEngine(const BlockScaledEngine&) = delete;
+  BlockScaledEngine& operator=(const BlockScaledEngine&) = delete;
 
+  int64_t tileBytes() const { return keyNaNAt_ + 64; }
+
+  // Quantises the keys and values of the call; of a cache, the new ones and the block they join.
   void pack(const Parallel& parallel) {
-    parallel.each(problem_.batch * problem_.kvHeads * tiles_, [&](size_t index) {
-      int64_t head = index / tiles_, tile = index % tiles_;
+    int64_t first = problem_.firstNewKey / kTileKeys, count = tileCount_ - first;
+    int64_t heads = problem_.batch * problem_.kvHeads;
+    parallel.each(heads * count, [&](size_t index) {
+      int64_t head = index / count, tile = first + index % count;
       packKeys(head, tile);
       packValues(head, tile);
     });
+    if (!problem_.cacheTail || problem_.keyLength % kTileKeys == 0) return;
+    int64_t size = problem_.valueHeadSize, lastTile = (tileCount_ - 1) * kTileKeys;
+    for (int64_t head = 0; head < heads; head++) {
+      for (int64_t token = std::max(lastTile, problem_.firstNewKey); token < problem_.keyLength; token++) {
+        std::memcpy(problem_.cacheTail + (head * kTileKeys + token % kTileKeys) * size, newValue(head, token),
+                    size * sizeof(float));
+      }
+    }
+  }
+
+  // Back to floats, keys still rotated back.
+  void readKeys(float* out) const {
+    int64_t size = problem_.headSize;
+    for (int64_t head = 0; head < problem_.batch * problem_.kvHeads; head++) {
+      for (int64_t token = 0; token < problem_.keyLength; token++) {
+        const uint8_t* tile = tiles_.at(head, token / kTileKeys);
+        int64_t panel = token % kTileKeys / kLanes, lane = token % kLanes;
+        const uint8_t* codes = tile + panel * keyPanelBytes_ + lane * 4;
+        auto scales = reinterpret_cast<const float*>(tile + keyScalesAt_) + panel * headBlocks_ * kLanes + lane;
+        alignas(64) float x[kLargestHeadSize];
+        for (int64_t c = 0; c < size; c++) {
+          auto code = static_cast<int8_t>(codes[c / 4 * kLanes * 4 + c % 4] - kKeyOffset);
+          x[c] = code * scales[c / kBlock * kLanes];
+        }
+        // The rotation is its own inverse.
+        if (rotated_) rotate(x);
+        std::memcpy(out + (head * problem_.keyLength + token) * size, x, size * sizeof(float));
+      }
+    }
+  }
+
+  void readValues(float* out) const {
+    int64_t size = problem_.valueHeadSize;
+    for (int64_t head = 0; head < problem_.batch * problem_.kvHeads; head++) {
+      for (int64_t token = 0; token < problem_.keyLength; token++) {
+        const uint8_t* tile = tiles_.at(head, token / kTileKeys);
+        int64_t block = token % kTileKeys / kBlock * channelGroups_, row = token % kBlock;
+        for (int64_t c = 0; c < size; c++) {
+          int64_t at = block + c / kLanes;
+          auto codes = reinterpret_cast<const int8_t*>(tile + valuesAt_) + at * kBlockBytes;
+          auto scales = reinterpret_cast<const float*>(tile + valueScalesAt_) + at * kLanes;
+          out[(head * problem_.keyLength + token) * size + c] =
+              codes[(row / 4 * kLanes + c % kLanes) * 4 + row % 4] * scales[c % kLanes];
+        }
+      }
+    }
   }
 
   Unit begin(const Rows& rows, Arena& arena) const {
@@ -61,7 +119,7 @@ class BlockScaledEngine {
     auto fold = static_cast<float>(problem_.scale * 1.4426950408889634);  // scale * log2(e)
     for (int row = 0; row < rows.count; row++) {
       int8_t* codes = unit.query + row * padded;
-      quantise(problem_.query + (firstRow + row) * problem_.headSize, fold, codes,
+      quantise(problem_.query + (firstRow + row) * problem_.headSize, fold, query_, codes,
                unit.queryScale + row * headBlocks_);
       for (int64_t b = 0; b < headBlocks_; b++) {
         int32_t sum = 0;
@@ -75,16 +133,16 @@ class BlockScaledEngine {
 
   void scores(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
     int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
-    int64_t panel = head * tiles_ * kTileVectors + firstKey / kLanes;
+    const uint8_t* tile = tiles_.at(head, firstKey / kTileKeys);
     int row = 0;
-    for (; row + kIntegerRows <= rows.count; row += kIntegerRows) scoreTile<kIntegerRows>(unit, row, panel, state);
-    for (; row < rows.count; row++) scoreTile<1>(unit, row, panel, state);
+    for (; row + kIntegerRows <= rows.count; row += kIntegerRows) scoreTile<kIntegerRows>(unit, row, tile, state);
+    for (; row < rows.count; row++) scoreTile<1>(unit, row, tile, state);
   }
 
   void softmax(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
     int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
     // Comparisons below lose NaN, so it is looked for, but only where it can be.
-    if (unit.nan || keyNaN_[head * tiles_ + firstKey / kTileKeys] || problem_.bias) {
+    if (unit.nan || tiles_.at(head, firstKey / kTileKeys)[keyNaNAt_] || problem_.bias) {
       for (int row = 0; row < rows.count; row++) {
         if (anyNaN(state.scores + row * kTileKeys)) state.reference[row] = kNaN;
       }
@@ -96,10 +154,10 @@ class BlockScaledEngine {
 
   void accumulate(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
     int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
-    int64_t block = (head * tiles_ + firstKey / kTileKeys) * kTileBlocks;
+    const uint8_t* tile = tiles_.at(head, firstKey / kTileKeys);
     int row = 0;
-    for (; row + kIntegerRows <= rows.count; row += kIntegerRows) weightedSum<kIntegerRows>(unit, row, block, state);
-    for (; row < rows.count; row++) weightedSum<1>(unit, row, block, state);
+    for (; row + kIntegerRows <= rows.count; row += kIntegerRows) weightedSum<kIntegerRows>(unit, row, tile, state);
+    for (; row < rows.count; row++) weightedSum<1>(unit, row, tile, state);
   }
 
  protected:
@@ -200,66 +258,88 @@ class BlockScaledEngine {
     return sum;
   }
 
-  void quantise(const float* from, float factor, int8_t* codes, float* scales) const {
+  static ElementFormat operandFormat(Precision precision) {
+    return precision == Precision::kMxfp4 ? kE2m1Ceil : kE2m3Floor;
+  }
+
+  void rotate(float* x) const {
+    int64_t size = problem_.headSize;
+    hadamard(x, size);
+    auto norm = static_cast<float>(1 / std::sqrt(static_cast<double>(size)));
+    for (int64_t c = 0; c < size; c++) x[c] *= norm;
+  }
+
+  void quantise(const float* from, float factor, ElementFormat format, int8_t* codes, float* scales) const {
     int64_t size = problem_.headSize, padded = headBlocks_ * kBlock;
     alignas(64) float x[kLargestHeadSize];
     for (int64_t c = 0; c < size; c++) x[c] = from[c] * factor;
     for (int64_t c = size; c < padded; c++) x[c] = 0;
-    if (rotated_) {
-      hadamard(x, size);
-      auto norm = static_cast<float>(1 / std::sqrt(static_cast<double>(size)));
-      for (int64_t c = 0; c < size; c++) x[c] *= norm;
-    }
-    quantiseRow(x, headBlocks_, operand_, codes, scales);
+    if (rotated_) rotate(x);
+    quantiseRow(x, headBlocks_, format, codes, scales);
   }
 
-  // Keys of one tile as [panel of kLanes keys][block][4 channels at a time][key][channel], code + kKeyOffset.
+  const float* newKey(int64_t head, int64_t token) const {
+    int64_t count = problem_.keyLength - problem_.firstNewKey;
+    return problem_.key + (head * count + token - problem_.firstNewKey) * problem_.headSize;
+  }
+
+  const float* newValue(int64_t head, int64_t token) const {
+    int64_t count = problem_.keyLength - problem_.firstNewKey;
+    return problem_.value + (head * count + token - problem_.firstNewKey) * problem_.valueHeadSize;
+  }
+
+  // The value of a token of a tile that new tokens join.
+  const float* valueOf(int64_t head, int64_t token) const {
+    if (token >= problem_.firstNewKey) return newValue(head, token);
+    return problem_.cacheTail + (head * kTileKeys + token % kTileKeys) * problem_.valueHeadSize;
+  }
+
+  // Keys of one tile as [panel of kLanes keys][block][4 channels at a time][key][channel], code + kKeyOffset. Those of
+  // a cache are there already; what lies past the last key does not matter, since it is masked.
   void packKeys(int64_t head, int64_t tile) {
-    int64_t padded = headBlocks_ * kBlock;
-    bool nan = false;
+    uint8_t* to = tiles_.at(head, tile);
     int8_t codes[kLargestHeadSize];
     float scales[kLargestHeadSize / kBlock];
-    for (int64_t j = 0; j < kTileKeys; j++) {
-      int64_t key = tile * kTileKeys + j;
-      if (key < problem_.keyLength) {
-        const float* from = problem_.key + (head * problem_.keyLength + key) * problem_.headSize;
-        quantise(from, 1.f, codes, scales);
-      } else {
-        std::memset(codes, 0, padded);
-        std::memset(scales, 0, headBlocks_ * sizeof(float));
-      }
-      int64_t panel = (head * tiles_ + tile) * kTileVectors + j / kLanes;
-      uint8_t* to = keys_ + panel * keyPanelBytes_ + j % kLanes * 4;
+    int64_t first = std::max(tile * kTileKeys, problem_.firstNewKey);
+    int64_t end = std::min(tile * kTileKeys + kTileKeys, problem_.keyLength);
+    bool nan = first > tile * kTileKeys && to[keyNaNAt_];
+    for (int64_t key = first; key < end; key++) {
+      quantise(newKey(head, key), 1.f, key_, codes, scales);
+      int64_t panel = key % kTileKeys / kLanes, lane = key % kLanes;
+      uint8_t* panelCodes = to + panel * keyPanelBytes_ + lane * 4;
       for (int64_t g = 0; g < headBlocks_ * kGroups; g++) {
         uint32_t four;
         std::memcpy(&four, codes + g * 4, 4);
         four ^= kKeyOffset * 0x01010101u;  // adds 128, or nothing
-        std::memcpy(to + g * kLanes * 4, &four, 4);
+        std::memcpy(panelCodes + g * kLanes * 4, &four, 4);
       }
+      auto panelScales = reinterpret_cast<float*>(to + keyScalesAt_) + panel * headBlocks_ * kLanes + lane;
       for (int64_t b = 0; b < headBlocks_; b++) {
-        keyScales_[(panel * headBlocks_ + b) * kLanes + j % kLanes] = scales[b];
+        panelScales[b * kLanes] = scales[b];
         nan |= std::isnan(scales[b]);
       }
     }
-    keyNaN_[head * tiles_ + tile] = nan;
+    to[keyNaNAt_] = nan;
   }
 
   // Values of one tile as [block of 32 tokens][group of kLanes channels][4 tokens at a time][channel][token].
   void packValues(int64_t head, int64_t tile) {
     int64_t size = problem_.valueHeadSize;
+    uint8_t* base = tiles_.at(head, tile);
     for (int64_t b = 0; b < kTileBlocks; b++) {
       int64_t first = tile * kTileKeys + b * kBlock;
+      // A block of a cache that no new token joins stays as it is.
+      if (first + kBlock <= problem_.firstNewKey) continue;
       int tokens = static_cast<int>(std::clamp<int64_t>(problem_.keyLength - first, 0, kBlock));
-      const float* from = problem_.value + (head * problem_.keyLength + first) * size;
       for (int64_t g = 0; g < channelGroups_; g++) {
-        int64_t at = ((head * tiles_ + tile) * kTileBlocks + b) * channelGroups_ + g;
+        int64_t at = b * channelGroups_ + g;
         int lanes = static_cast<int>(std::min<int64_t>(kLanes, size - g * kLanes));
         Floats x[kBlock];
         Floats largest{};
         for (int t = 0; t < kBlock; t++) {
           x[t] = Floats{};
           if (t < tokens) {
-            const float* row = from + t * size + g * kLanes;
+            const float* row = valueOf(head, first + t) + g * kLanes;
             if (lanes == kLanes) {
               x[t] = load<Floats>(row);
             } else {
@@ -268,14 +348,14 @@ class BlockScaledEngine {
           }
           largest = largerMagnitude(largest, x[t]);
         }
-        Ints biased = scaleExponent(largest, operand_);
+        Ints biased = scaleExponent(largest, key_);
         Floats inverse = inverseScaleOf(biased);
-        store(valueScales_ + at * kLanes, integerScale(largest, biased, operand_));
-        int8_t* to = values_ + at * kBlockBytes;
+        store(reinterpret_cast<float*>(base + valueScalesAt_) + at * kLanes, integerScale(largest, biased, key_));
+        uint8_t* to = base + valuesAt_ + at * kBlockBytes;
         for (int t = 0; t < kBlock; t += 4) {
           Ints four{};
           for (int i = 0; i < 4; i++) {
-            four |= (elementIntegers(x[t + i] * inverse, operand_) & 0xff) << (8 * i);
+            four |= (elementIntegers(x[t + i] * inverse, key_) & 0xff) << (8 * i);
           }
           store(to + t * kLanes, four);
         }
@@ -284,14 +364,14 @@ class BlockScaledEngine {
   }
 
   template <int R>
-  void scoreTile(const Unit& unit, int row, int64_t panel, RowState& state) const {
+  void scoreTile(const Unit& unit, int row, const uint8_t* tile, RowState& state) const {
     int64_t padded = headBlocks_ * kBlock;
     const int8_t* query = unit.query + row * padded;
     const float* queryScale = unit.queryScale + row * headBlocks_;
     const int32_t* offset = unit.queryOffset + row * headBlocks_;
     for (int v = 0; v < kTileVectors; v += kIntegerPanels) {
-      const uint8_t* keys = keys_ + (panel + v) * keyPanelBytes_;
-      const float* keyScale = keyScales_ + (panel + v) * headBlocks_ * kLanes;
+      const uint8_t* keys = tile + v * keyPanelBytes_;
+      auto keyScale = reinterpret_cast<const float*>(tile + keyScalesAt_) + v * headBlocks_ * kLanes;
       Floats sum[R][kIntegerPanels] = {};
       for (int64_t b = 0; b < headBlocks_; b++) {
         Ints product[R][kIntegerPanels];
@@ -325,16 +405,16 @@ class BlockScaledEngine {
   }
 
   template <int R>
-  void weightedSum(const Unit& unit, int row, int64_t block, RowState& state) const {
+  void weightedSum(const Unit& unit, int row, const uint8_t* tile, RowState& state) const {
     int64_t g = 0;
     for (; g + kIntegerPanels <= channelGroups_; g += kIntegerPanels) {
-      channels<R, kIntegerPanels>(unit, row, block, g, state);
+      channels<R, kIntegerPanels>(unit, row, tile, g, state);
     }
-    for (; g < channelGroups_; g++) channels<R, 1>(unit, row, block, g, state);
+    for (; g < channelGroups_; g++) channels<R, 1>(unit, row, tile, g, state);
   }
 
   template <int R, int C>
-  void channels(const Unit& unit, int row, int64_t block, int64_t group, RowState& state) const {
+  void channels(const Unit& unit, int row, const uint8_t* tile, int64_t group, RowState& state) const {
     int64_t padded = channelGroups_ * kLanes;
     float* out = state.out + row * padded + group * kLanes;
     Floats sum[R][C];
@@ -342,8 +422,9 @@ class BlockScaledEngine {
       for (int c = 0; c < C; c++) sum[r][c] = load<Floats>(out + r * padded + c * kLanes);
     }
     for (int b = 0; b < kTileBlocks; b++) {
-      int64_t at = (block + b) * channelGroups_ + group;
-      const int8_t* values = values_ + at * kBlockBytes;
+      int64_t at = b * channelGroups_ + group;
+      auto values = reinterpret_cast<const int8_t*>(tile + valuesAt_) + at * kBlockBytes;
+      auto valueScales = reinterpret_cast<const float*>(tile + valueScalesAt_) + at * kLanes;
       const uint8_t* codes = unit.probability + row * kTileKeys + b * kBlock;
       Ints product[R][C] = {};
 #pragma GCC unroll 8
@@ -356,7 +437,7 @@ class BlockScaledEngine {
         }
       }
       for (int c = 0; c < C; c++) {
-        Floats scale = load<Floats>(valueScales_ + (at + c) * kLanes);
+        Floats scale = load<Floats>(valueScales + c * kLanes);
         for (int r = 0; r < R; r++) {
           sum[r][c] += toFloats(product[r][c]) * (scale * unit.probabilityScale[(row + r) * kTileBlocks + b]);
         }
@@ -368,16 +449,19 @@ class BlockScaledEngine {
   }
 
   const Problem& problem_;
-  ElementFormat operand_;
+  ElementFormat query_;
+  ElementFormat key_;  // and value
   ElementFormat probability_;
   int64_t headBlocks_;
   bool rotated_;
-  int64_t tiles_;
   int64_t channelGroups_;
   int64_t keyPanelBytes_;
-  uint8_t* keys_ = nullptr;
-  float* keyScales_ = nullptr;
-  int8_t* values_ = nullptr;
-  float* valueScales_ = nullptr;
-  uint8_t* keyNaN_ = nullptr;  // [tile]: some key is not a number
+  // Offsets within a tile, in bytes.
+  int64_t keyScalesAt_;
+  int64_t valuesAt_;
+  int64_t valueScalesAt_;
+  int64_t keyNaNAt_;
+  int64_t tileCount_;
+  uint8_t* chunk_ = nullptr;
+  Tiles tiles_;
 };

@@ -13,7 +13,6 @@
 // softmax keeps a reference and a sum per row; how it does so is what separates the two engines:
 // Float32Engine (float32.h) and BlockScaledEngine (fused_softmax.h).
 
-constexpr int kTileKeys = 64;
 constexpr int kTileVectors = kTileKeys / kLanes;
 constexpr int kRowBlock = 96;  // whole register tiles of 4 and of 6 rows
 constexpr float kLog2e = 1.44269504f;
@@ -239,6 +238,56 @@ void attend(const Problem& problem, const Parallel& parallel, Scratch& scratch) 
     Scratch::Lease memory(scratch, unitSize.used());
     attendRows(engine, problem, rows, memory.data());
   });
+}
+
+// What a cache asks of an engine.
+template <typename Engine, typename Task>
+void withEngine(const Problem& problem, Task&& task) {
+  Arena nothing(nullptr);
+  Engine engine(problem, nothing);
+  task(engine);
+}
+
+int64_t cacheTileBytes(const Problem& problem) {
+  int64_t bytes = 0;
+  auto measure = [&](auto& engine) { bytes = engine.tileBytes(); };
+  if (problem.cacheFormat == Precision::kFloat32) {
+    withEngine<Float32Engine>(problem, measure);
+  } else {
+    withEngine<BlockScaledEngine>(problem, measure);
+  }
+  return bytes;
+}
+
+void append(const Problem& problem, const Parallel& parallel, Scratch&) {
+  auto pack = [&](auto& engine) { engine.pack(parallel); };
+  if (problem.cacheFormat == Precision::kFloat32) {
+    withEngine<Float32Engine>(problem, pack);
+  } else {
+    withEngine<BlockScaledEngine>(problem, pack);
+  }
+}
+
+void readKeys(const Problem& problem, const Tiles& tiles, float* out) {
+  Problem cached = problem;
+  cached.cache = &tiles;
+  auto read = [&](auto& engine) { engine.readKeys(out); };
+  if (problem.cacheFormat == Precision::kFloat32) {
+    withEngine<Float32Engine>(cached, read);
+  } else {
+    withEngine<BlockScaledEngine>(cached, read);
+  }
+}
+
+void readValues(const Problem& problem, const Tiles& tiles, float* out) {
+  Problem cached = problem;
+  cached.cache = &tiles;
+  auto read = [&](auto& engine) { engine.readValues(out); };
+  if (problem.cacheFormat == Precision::kFloat32) {
+    withEngine<Float32Engine>(cached, read);
+  } else {
+    withEngine<BlockScaledEngine>(cached, read);
+  }
 }
 
 // The kernel of a build, with its engine for block-scaled precisions.

@@ -44,19 +44,18 @@ class MatrixTileEngine : public BlockScaledEngine {
 
   void scores(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
     int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
-    int64_t firstPanel = head * tiles_ * kTileVectors + firstKey / kLanes;
+    const uint8_t* tile = tiles_.at(head, firstKey / kTileKeys);
     int64_t padded = headBlocks_ * kBlock;
     for (int row = 0; row < rows.count; row += kPairRows) {
       int count = std::min(kPairRows, rows.count - row);
       for (int v = 0; v < kTileVectors; v += 2) {
-        int64_t panel = firstPanel + v;
-        const uint8_t* keys = keys_ + panel * keyPanelBytes_;
+        const uint8_t* keys = tile + v * keyPanelBytes_;
         const int8_t* query = unit.query + row * padded;
         for (int64_t b = 0; b < headBlocks_; b++) {
           multiplySigned(query + b * kBlock, padded, keys + b * kBlockBytes, keyPanelBytes_, count,
                          unit.products + b * kPairRows * kPairColumns);
         }
-        const float* keyScale = keyScales_ + panel * headBlocks_ * kLanes;
+        auto keyScale = reinterpret_cast<const float*>(tile + keyScalesAt_) + v * headBlocks_ * kLanes;
         const float* queryScale = unit.queryScale + row * headBlocks_;
         float* scores = state.scores + row * kTileKeys + v * kLanes;
         switch (headBlocks_) {
@@ -75,13 +74,14 @@ class MatrixTileEngine : public BlockScaledEngine {
 
   void accumulate(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
     int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
-    int64_t firstBlock = (head * tiles_ + firstKey / kTileKeys) * kTileBlocks;
+    const uint8_t* tile = tiles_.at(head, firstKey / kTileKeys);
+    auto valueScales = reinterpret_cast<const float*>(tile + valueScalesAt_);
     for (int row = 0; row < rows.count; row += kPairRows) {
       int count = std::min(kPairRows, rows.count - row);
       for (int64_t group = 0; group < channelGroups_; group += 2) {
         int groups = static_cast<int>(std::min<int64_t>(2, channelGroups_ - group));
         for (int b = 0; b < kTileBlocks; b++) {
-          const int8_t* values = values_ + ((firstBlock + b) * channelGroups_ + group) * kBlockBytes;
+          auto values = reinterpret_cast<const int8_t*>(tile + valuesAt_) + (b * channelGroups_ + group) * kBlockBytes;
           multiplyUnsigned(unit.probability + row * kTileKeys + b * kBlock, values, groups, count,
                            unit.products + b * kPairRows * kPairColumns);
         }
@@ -91,7 +91,7 @@ class MatrixTileEngine : public BlockScaledEngine {
             float* out = state.out + (row + r) * state.outSize + (group + g) * kLanes;
             Floats sum = load<Floats>(out);
             for (int b = 0; b < kTileBlocks; b++) {
-              const float* scales = valueScales_ + ((firstBlock + b) * channelGroups_ + group + g) * kLanes;
+              const float* scales = valueScales + (b * channelGroups_ + group + g) * kLanes;
               Floats product = toFloats(load<Ints>(unit.products + (b * kPairRows + r) * kPairColumns + g * kLanes));
               sum += product * load<Floats>(scales) * weights[b];
             }

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cpu/tiles.h"
+
 namespace mxattn::cpu {
 
 // Stable ids, equal to `id` of the recipes in @mxattn/core.
@@ -44,6 +46,12 @@ struct Problem {
   int64_t windowRight = -1;
   // Per head, enters the sum of the softmax only. Null: none.
   const float* sinks = nullptr;
+  // With a cache, key and value are the tokens from firstNewKey on, keyLength - firstNewKey of them; the kernel appends
+  // them to the cache and attends to all of it. cacheTail: see kv_cache.h.
+  const Tiles* cache = nullptr;
+  float* cacheTail = nullptr;
+  Precision cacheFormat = Precision::kFloat32;
+  int64_t firstNewKey = 0;
 };
 
 // Runs task(index) for index in [0, count), perhaps on several threads, and returns when all are done.

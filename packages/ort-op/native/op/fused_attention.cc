@@ -4,12 +4,13 @@
 #include <stdexcept>
 #include <vector>
 
+#include "cpu/kv_cache.h"
 #include "cpu/problem.h"
 
 namespace mxattn::op {
 namespace {
 
-enum Input : size_t { kQuery, kKey, kValue, kBias, kPrecision, kInputs };
+enum Input : size_t { kQuery, kKey, kValue, kBias, kPrecision, kCache, kInputs };
 
 struct Tensor {
   void* data;
@@ -35,8 +36,13 @@ class Kernel {
 
   void compute(ort::KernelContext* context) const {
     std::array<Tensor, kInputs> in;
-    for (size_t i = 0; i < kInputs; i++) in[i] = input(context, i);
+    size_t given;
+    op_.ort.check(op_.ort.KernelContext_GetInputCount(context, &given));
+    for (size_t i = 0; i < given; i++) in[i] = input(context, i);
     cpu::Problem problem = describeProblem(in);
+    cpu::LayerCache* cache = given > kCache ? cacheOf(in[kCache]) : nullptr;
+    if (cache) useCache(problem, *cache);
+    setBias(problem, in[kBias]);
     int64_t outDims[] = {problem.batch, problem.heads, problem.queryLength, problem.valueHeadSize};
     ort::Value* out;
     op_.ort.check(op_.ort.KernelContext_GetOutput(context, 0, outDims, 4, &out));
@@ -54,6 +60,7 @@ class Kernel {
     if (op_.element == ort::kFloat32) {
       problem.out = static_cast<float*>(data);
       op_.build.kernel(problem, parallel, op_.scratch);
+      if (cache) cache->appended(problem.keyLength - problem.firstNewKey);
     } else {
       computeInHalf(problem, in, static_cast<uint16_t*>(data), parallel);
     }
@@ -130,8 +137,28 @@ class Kernel {
       fail("head size " + std::to_string(problem.headSize) + " is above " + std::to_string(cpu::kLargestHeadSize) +
            "; use precision f32");
     }
-    setBias(problem, in[kBias]);
     return problem;
+  }
+
+  cpu::LayerCache* cacheOf(const Tensor& addresses) const {
+    if (addresses.dims.size() != 1 || layer_ >= addresses.dims[0]) {
+      fail("cache has shape " + describe(addresses.dims) + ", expected one address per layer");
+    }
+    return reinterpret_cast<cpu::LayerCache*>(static_cast<const int64_t*>(addresses.data)[layer_]);
+  }
+
+  void useCache(cpu::Problem& problem, cpu::LayerCache& cache) const {
+    const cpu::CacheShape& shape = cache.shape();
+    if (op_.element != ort::kFloat32) fail("a native cache takes float32");
+    if (shape.batch != problem.batch || shape.kvHeads != problem.kvHeads || shape.headSize != problem.headSize ||
+        shape.valueHeadSize != problem.valueHeadSize) {
+      fail("the cache was made for other sizes");
+    }
+    bool quantised = problem.precision != cpu::Precision::kFloat32;
+    if (quantised != (shape.format != cpu::Precision::kFloat32)) {
+      fail("a cache of floats goes with precision f32, a quantised one with a quantised precision");
+    }
+    cache.prepare(problem, problem.keyLength);
   }
 
   cpu::Precision precision(const Tensor& tensor) const {
@@ -202,11 +229,14 @@ FusedAttention::FusedAttention(const ort::Library& library, cpu::Build chosen, o
   GetInputTypeCount = [](const CustomOp*) -> size_t { return kInputs; };
   GetInputType = [](const CustomOp* self, size_t index) {
     ort::ElementType element = static_cast<const FusedAttention*>(self)->element;
+    if (index == kCache) return ort::kInt64;
     return index == kPrecision ? ort::kInt32 : index == kBias ? ort::kFloat32 : element;
   };
   GetOutputTypeCount = [](const CustomOp*) -> size_t { return 1; };
   GetOutputType = [](const CustomOp* self, size_t) { return static_cast<const FusedAttention*>(self)->element; };
-  GetInputCharacteristic = [](const CustomOp*, size_t) { return ort::kRequired; };
+  GetInputCharacteristic = [](const CustomOp*, size_t index) {
+    return index == kCache ? ort::kOptional : ort::kRequired;
+  };
   GetOutputCharacteristic = [](const CustomOp*, size_t) { return ort::kRequired; };
   GetInputMemoryType = [](const CustomOp*, size_t) { return ort::kMemoryDefault; };
   GetVariadicInputMinArity = [](const CustomOp*) { return 0; };

@@ -2,6 +2,8 @@
 //
 // Inputs: query T [B, H, Sq, D]; key T [B, Hkv, Skv, D]; value T [B, Hkv, Skv, Dv]; bias f32, broadcastable to
 // [B, H, Sq, Skv]; precision i32 [layers], the precision id of every layer for this run. T: f32 or f16.
+// cache i64 [layers], optional: addresses of a LayerCache for every layer; key and value are then the new tokens, which
+// are appended, Skv is their number with those before, and T is f32.
 // Attributes: scale (float), layer (int, index into precision), softcap (float, default 0: none).
 // Output: T [B, H, Sq, Dv] = softmax(cap(scale * query key^T) + bias) value, cap(s) = softcap * tanh(s / softcap).
 #pragma once

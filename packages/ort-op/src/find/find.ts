@@ -1,5 +1,5 @@
 import { fusedDomain } from '../model/fused-operator.js';
-import { DataType, GraphIndex, type ModelProto, type NodeProto, opsets } from '../model/index.js';
+import { DataType, GraphIndex, isComputed, type ModelProto, type NodeProto, opsets } from '../model/index.js';
 import { inlineFunctions } from '../model/inline.js';
 import { copy } from '../model/messages.js';
 import { inOrder } from '../model/order.js';
@@ -72,13 +72,22 @@ export function findIn(root: GraphIndex): Attentions {
 function complete(graph: GraphIndex, reading: Reading | Reason, layer: number): FoundAttention | Reason {
   if ('reason' in reading) return reading;
   const { nodes, sources, type, ...rest } = reading;
-  if (type !== DataType.FLOAT) return { reason: typeReason(type) };
+  if (type === undefined || !isComputed(type)) return { reason: typeReason(type) };
+  if (sources.some((source) => (graph.fact(source).type ?? type) !== type)) {
+    return { reason: 'its query, key and value are not of one element type' };
+  }
+  const { heads, kvHeads } = reading;
+  if (heads !== undefined && kvHeads !== undefined && heads % kvHeads !== 0) {
+    return { reason: `its ${heads} query heads cannot share ${kvHeads} heads of keys` };
+  }
   const [query, key, value] = sources.map((source) => originOf(graph, source));
   const sameSource = sources.every((source) => source === sources[0]);
   return {
     ...rest,
     graph,
+    type,
     nodes: nodes.map(nameOf),
+    output: rest.outputNode.output[0] ?? '',
     layer,
     selfAttention: sameSource || isSelfAttention(graph, query!, key!, value!),
     hasCache: reading.hasCache || key!.hasCache || value!.hasCache,
@@ -87,8 +96,8 @@ function complete(graph: GraphIndex, reading: Reading | Reason, layer: number): 
 }
 
 function typeReason(type: DataType | undefined): string {
-  if (type === DataType.FLOAT16) return 'its element type is float16, not supported yet';
-  return `its element type is ${type === undefined ? 'unknown' : DataType[type].toLowerCase()}, not float32`;
+  const name = type === undefined ? 'unknown' : DataType[type].toLowerCase();
+  return `its element type is ${name}, neither float32 nor float16`;
 }
 
 function maskKind(bias: readonly BiasTerm[]): FoundAttention['maskKind'] {

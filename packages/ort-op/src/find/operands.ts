@@ -1,5 +1,5 @@
 import { scalar } from '../model/facts.js';
-import { type GraphIndex, intsAttribute, type NodeProto } from '../model/index.js';
+import { type GraphIndex, intsAttribute, isComputed, type NodeProto } from '../model/index.js';
 import { axesOf, fromFront } from '../model/rules/axes.js';
 import type { Operand } from './types.js';
 
@@ -86,6 +86,12 @@ function keepsShape(graph: GraphIndex, a: Operand, b: Operand): boolean {
 function shapeOf(graph: GraphIndex, operand: Operand) {
   const dims = graph.fact(operand.value).dims;
   return dims && operand.permutation.map((axis) => dims[axis]);
+}
+
+/** A Cast between the types that attention is computed in: what lies between is float32 then. */
+export function isInnerCast(graph: GraphIndex, node: NodeProto): boolean {
+  const [from, to] = [graph.fact(node.input[0]).type, graph.fact(node.output[0]).type];
+  return node.opType === 'Cast' && (from === to || (isComputed(from) && isComputed(to)));
 }
 
 function same(graph: GraphIndex, node: NodeProto, operand: ScaledOperand): ScaledOperand | undefined {

@@ -1,7 +1,7 @@
 import { scalar } from '../model/facts.js';
 import type { GraphIndex, NodeProto } from '../model/index.js';
 import { outputEinsum } from './einsum.js';
-import { firstOf, identity, sameLastTwo } from './operands.js';
+import { firstOf, identity, isInnerCast, sameLastTwo } from './operands.js';
 import type { Operand } from './types.js';
 
 /** What a model does with the probabilities. */
@@ -66,7 +66,7 @@ function passed(graph: GraphIndex, at: string): ReturnType<ProbabilityStep> {
   const plain =
     node.opType === 'Identity' ||
     node.opType === 'Dropout' ||
-    (node.opType === 'Cast' && from.type === to.type) ||
+    isInnerCast(graph, node) ||
     (node.opType === 'Reshape' && from.dims && to.dims && sameLastTwo(from.dims, to.dims));
   return plain ? { nodes: [node], next } : undefined;
 }

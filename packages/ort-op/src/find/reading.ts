@@ -6,7 +6,7 @@ export interface Reason {
   readonly reason: string;
 }
 
-type Derived = 'graph' | 'nodes' | 'layer' | 'selfAttention' | 'hasCache' | 'maskKind';
+type Derived = 'graph' | 'output' | 'type' | 'nodes' | 'layer' | 'selfAttention' | 'hasCache' | 'maskKind';
 
 /** An attention as read from the graph around one node. */
 export interface Reading extends Omit<FoundAttention, Derived> {

@@ -8,7 +8,7 @@ import {
   smallTensor,
 } from '../model/index.js';
 import { scoresEinsum } from './einsum.js';
-import { firstOf, identity, sameLastTwo, scaledInput, swapLastTwo } from './operands.js';
+import { firstOf, identity, isInnerCast, sameLastTwo, scaledInput, swapLastTwo } from './operands.js';
 import type { BiasTerm, Operand } from './types.js';
 
 /** How a model computes the scores that go into a softmax. */
@@ -173,10 +173,7 @@ function addTerm(
 /** Nodes that change nothing. */
 function passed(graph: GraphIndex, node: NodeProto, inner: Inner): Scores | undefined {
   const input = node.input[0] ?? '';
-  const plain =
-    node.opType === 'Identity' ||
-    node.opType === 'Dropout' ||
-    (node.opType === 'Cast' && graph.fact(input).type === graph.fact(node.output[0]).type);
+  const plain = node.opType === 'Identity' || node.opType === 'Dropout' || isInnerCast(graph, node);
   return plain ? inner(input) : undefined;
 }
 

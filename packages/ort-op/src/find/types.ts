@@ -33,6 +33,8 @@ export interface BiasTerm {
 export interface AttentionSummary {
   /** Names of the nodes that compute it, from the scores to the output. */
   readonly nodes: readonly string[];
+  /** Name of the value that is its output. */
+  readonly output: string;
   /** Its number among the attentions of the model, in graph order, from 0. */
   readonly layer: number;
   /** Undefined where the model does not fix it. */
@@ -54,6 +56,8 @@ export interface AttentionSummary {
 export interface FoundAttention extends AttentionSummary {
   /** The graph it is in. */
   readonly graph: GraphIndex;
+  /** Element type of query, key, value and output: float32 or float16. */
+  readonly type: DataType;
   readonly query: Operand;
   /** Before its heads are repeated for the query heads that share them, like the value. */
   readonly key: Operand;

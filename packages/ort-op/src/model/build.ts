@@ -99,6 +99,11 @@ export class NodeList {
     return this.add('Transpose', [value], [attributes.ints('perm', permutation)]);
   }
 
+  /** The value in an element type; itself where it has that already. */
+  cast(value: string, from: DataType | undefined, to: DataType): string {
+    return from === to ? value : this.add('Cast', [value], [attributes.int('to', to)]);
+  }
+
   /** The elements of an axis from `start` up to `end`. */
   slice(value: string, axis: number, start: number, end: number): string {
     return this.add('Slice', [value, this.ints(start), this.ints(end), this.ints(axis)]);

@@ -26,6 +26,11 @@ const tensorTypes: Partial<Record<DataType, Tensor.Type>> = {
   [DataType.STRING]: 'string',
 };
 
+/** Whether attention is computed in this type: float32, or float16 with float32 inside. */
+export function isComputed(type: DataType | undefined): boolean {
+  return type === DataType.FLOAT || type === DataType.FLOAT16;
+}
+
 /** Whether values of this type are integers (or booleans). */
 export function isInteger(type: DataType): boolean {
   return integers.has(type);

@@ -1,5 +1,6 @@
 import { create } from '@bufbuild/protobuf';
 import { BinaryReader } from '@bufbuild/protobuf/wire';
+import { fromF16 } from '@mxattn/core';
 import { DataType } from './element-types.js';
 import { type TensorProto, TensorProto_DataLocation, TensorProtoSchema } from './onnx_pb.js';
 
@@ -35,7 +36,7 @@ function rawValues(type: DataType, data: Uint8Array, count: number): number[] | 
 const rawElements: Partial<Record<DataType, { size: number; read(view: DataView, at: number): number }>> = {
   [DataType.FLOAT]: { size: 4, read: (view, at) => view.getFloat32(at, true) },
   [DataType.DOUBLE]: { size: 8, read: (view, at) => view.getFloat64(at, true) },
-  [DataType.FLOAT16]: { size: 2, read: (view, at) => halfToNumber(view.getUint16(at, true)) },
+  [DataType.FLOAT16]: { size: 2, read: (view, at) => fromF16(view.getUint16(at, true)) },
   [DataType.INT8]: { size: 1, read: (view, at) => view.getInt8(at) },
   [DataType.UINT8]: { size: 1, read: (view, at) => view.getUint8(at) },
   [DataType.BOOL]: { size: 1, read: (view, at) => view.getUint8(at) },
@@ -60,7 +61,7 @@ function typedValues(type: DataType, tensor: TensorProto): number[] | undefined 
     case DataType.UINT64:
       return packed(tensor.uint64Data, (reader) => Number(reader.uint64()));
     case DataType.FLOAT16:
-      return packed(tensor.int32Data, (reader) => halfToNumber(reader.int32()));
+      return packed(tensor.int32Data, (reader) => fromF16(reader.int32()));
     case DataType.INT8:
     case DataType.UINT8:
     case DataType.INT16:
@@ -85,15 +86,6 @@ function packed(chunks: readonly Uint8Array[], read: (reader: BinaryReader) => n
     return undefined;
   }
   return values;
-}
-
-function halfToNumber(bits: number): number {
-  const sign = bits & 0x8000 ? -1 : 1;
-  const exponent = (bits >> 10) & 0x1f;
-  const fraction = bits & 0x3ff;
-  if (exponent === 0) return sign * fraction * 2 ** -24;
-  if (exponent === 31) return fraction === 0 ? sign * Infinity : NaN;
-  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
 }
 
 /** A tensor to put into a model: an initializer if it has a name, the value of a Constant if not. */

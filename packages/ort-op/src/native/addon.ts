@@ -62,9 +62,32 @@ export interface NativeProblem {
   readonly isa: string;
 }
 
+/** Sizes and format of one layer's cache. */
+export interface NativeCacheShape {
+  readonly batch: number;
+  readonly kvHeads: number;
+  readonly headSize: number;
+  readonly valueHeadSize: number;
+  /** Id of the precision whose operands it holds. */
+  readonly format: number;
+}
+
+/** The caches of all layers; see native/addon/kv_cache.h. */
+export interface NativeKvCache {
+  readonly length: number;
+  readonly bytes: number;
+  readonly addresses: BigInt64Array;
+  fork(length: number): NativeKvCache;
+  append(layer: number, key: Float32Array, value: Float32Array, count: number): void;
+  keys(layer: number): Float32Array;
+  values(layer: number): Float32Array;
+  release(): void;
+}
+
 export interface Addon {
   createSession(library: string, model: Uint8Array, options: NativeSessionOptions): Promise<NativeSession>;
   attention(problem: NativeProblem): Promise<Float32Array>;
+  readonly KvCache: new (layers: readonly NativeCacheShape[], isa: string) => NativeKvCache;
   isaLevels(): string[];
   runtimeVersion(library: string): string;
   measurePeaks(threads: number): Promise<{ float32: number; int8: number }>;

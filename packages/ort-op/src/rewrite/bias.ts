@@ -1,17 +1,19 @@
 import type { BiasTerm, FoundAttention } from '../find/index.js';
 import type { NodeList } from '../model/build.js';
-import { DataType, type GraphIndex } from '../model/index.js';
+import { DataType, type GraphIndex, isComputed } from '../model/index.js';
 import { batchAndHeads } from './operand.js';
 
 /** The lowest float32. */
 const lowest = -3.4028234663852886e38;
+/** The lowest float16. */
+const lowestHalf = -65504;
 
 /** Why the masks and biases of an attention cannot be written as one tensor to add to its scores. */
 export function biasObstacle(attention: FoundAttention): string | undefined {
   for (const term of attention.bias) {
     const { type, dims } = term;
     if (!dims || !term.scores) return 'the shape of its mask is unknown';
-    if (term.kind === 'add' && type !== DataType.FLOAT) return 'its mask is not float32';
+    if (term.kind === 'add' && !isComputed(type)) return 'its mask is neither float32 nor float16';
     if (term.scores.length === 5 ? !isWindowed(term) : dims.length > 4 || term.scores.length > 4) {
       return `its mask has ${dims.length} axes`;
     }
@@ -47,14 +49,28 @@ export class Biases {
   }
 }
 
-/** The bias with an element for each query and key, for operators that broadcast it over batch and heads only. */
-export function forEachQueryAndKey(list: NodeList, bias: string, query: string, key: string): string {
-  const shape = list.concat(list.ints(1, 1), list.sizes(query, 2, 3), list.sizes(key, 2, 3));
-  return list.add('Expand', [bias, shape]);
+/**
+ * The bias in the element type of the attention, with an element for each query and key, for operators that broadcast
+ * it over batch and heads only; and with one for each of `heads`, if that is not 1.
+ */
+export function forEachQueryAndKey(
+  list: NodeList,
+  { type }: FoundAttention,
+  bias: string,
+  [query, key]: readonly [query: string, key: string],
+  heads = 1,
+): string {
+  const shape = list.concat(list.ints(1, heads), list.sizes(query, 2, 3), list.sizes(key, 2, 3));
+  // Masked is masked: nothing is left of a score beside the lowest float16, and rows of -Infinity are seen to after.
+  const finite = type === DataType.FLOAT16 ? list.add('Max', [bias, list.float(lowestHalf)]) : bias;
+  return list.add('Expand', [list.cast(finite, DataType.FLOAT, type), shape]);
 }
 
-function additive(list: NodeList, { kind, value, factor, fill }: BiasTerm): string {
-  if (kind === 'add') return factor === 1 ? value : list.add('Mul', [value, list.float(factor)]);
+function additive(list: NodeList, { kind, value, type, factor, fill }: BiasTerm): string {
+  if (kind === 'add') {
+    const numbers = list.cast(value, type, DataType.FLOAT);
+    return factor === 1 ? numbers : list.add('Mul', [numbers, list.float(factor)]);
+  }
   // The model puts a low number in the place of the score. Adding the lowest float32 leaves nothing of the
   // score either, so that a row with every key masked weighs all keys alike, as it does in the model.
   const masked = list.float(fill === -Infinity ? -Infinity : lowest);

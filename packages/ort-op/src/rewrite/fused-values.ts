@@ -1,7 +1,7 @@
 import { create } from '@bufbuild/protobuf';
 import { floatAttribute, intAttribute } from '../model/attributes.js';
 import { fusedDomain, fusedOperator, noBias } from '../model/fused-operator.js';
-import { DataType, type ModelProto } from '../model/index.js';
+import type { ModelProto } from '../model/index.js';
 import { copy } from '../model/messages.js';
 import { ValueInfoProtoSchema } from '../model/onnx_pb.js';
 
@@ -15,6 +15,8 @@ export interface FusedValues {
   readonly bias: string | undefined;
   readonly output: string;
   readonly scale: number;
+  /** 0 where there is none. */
+  readonly softcap: number;
 }
 
 /** What the FusedAttention nodes of a converted model read and write; those in bodies of If and Loop are left out. */
@@ -32,21 +34,18 @@ export function fusedValues(model: ModelProto): FusedValues[] {
       bias: bias === noBias ? undefined : bias,
       output: node.output[0]!,
       scale: floatAttribute(node, 'scale', 1),
+      softcap: floatAttribute(node, 'softcap', 0),
     };
   });
 }
 
-/** The model with these float32 values of its main graph among its outputs. The model itself stays as it is. */
+/** The model with these values of its main graph among its outputs. The model itself stays as it is. */
 export function withOutputs(model: ModelProto, names: Iterable<string>): ModelProto {
   const graph = model.graph!;
   const known = new Set([...graph.output, ...graph.input].map(({ name }) => name));
   const added = [...new Set(names)]
     .filter((name) => !known.has(name))
-    .map((name) =>
-      create(ValueInfoProtoSchema, {
-        name,
-        type: { value: { case: 'tensorType', value: { elemType: DataType.FLOAT } } },
-      }),
-    );
+    // The runtime knows the type.
+    .map((name) => create(ValueInfoProtoSchema, { name }));
   return copy(model, { graph: copy(graph, { output: [...graph.output, ...added] }) });
 }

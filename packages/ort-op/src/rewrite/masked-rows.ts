@@ -1,9 +1,16 @@
 import { attributes, type NodeList } from '../model/build.js';
+import { DataType } from '../model/index.js';
 
 /** `mixed` with zeros in the rows whose keys a bias masks all: such a row has no probabilities (0 / 0). */
-export function zeroWhereMasked(list: NodeList, bias: string, mixed: string, output: string): string {
+export function zeroWhereMasked(
+  list: NodeList,
+  bias: string,
+  mixed: { readonly value: string; readonly type: DataType },
+  output?: string,
+): string {
   const masked = list.add('Equal', [highest(list, bias), list.float(-Infinity)]);
-  return list.add('Where', [masked, list.float(0), mixed], [], output);
+  const zero = list.cast(list.float(0), DataType.FLOAT, mixed.type);
+  return list.add('Where', [masked, zero, mixed.value], [], output);
 }
 
 /** The highest element along the last axis, which stays with size 1. */

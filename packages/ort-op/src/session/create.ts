@@ -1,13 +1,20 @@
 import { MxattnError, precision, type Schedule } from '@mxattn/core';
 import type { InferenceSession } from 'onnxruntime-common';
-import { type ModelSource, modelInputs, modelOutputs, writeModel } from '../model/index.js';
-import { addon } from '../native/addon.js';
+import { type ModelProto, type ModelSource, modelInputs, modelOutputs, writeModel } from '../model/index.js';
+import { addon, type NativeSession } from '../native/addon.js';
 import { nativeRecipes } from '../native/backend.js';
 import { addonStatus, chooseIsa } from '../native/isa.js';
-import { convertModel, withoutPrecisionDefault } from '../rewrite/index.js';
+import {
+  convertModel,
+  type NativeCacheModel,
+  storedSchedule,
+  withNativeCache,
+  withoutPrecisionDefault,
+} from '../rewrite/index.js';
 import { FusedSession } from './fused-session.js';
+import { KvCaches } from './kv-cache.js';
 import { type MxattnSessionOptions, nativeOptions, stockOptions, unsupportedOption } from './options.js';
-import { sessionSchedule } from './precision.js';
+import { cacheFormats, sessionSchedule } from './precision.js';
 import type { SessionReport } from './report.js';
 import { findRuntime } from './runtime.js';
 import { StockSession } from './stock-session.js';
@@ -30,7 +37,7 @@ export async function createSession(
   options: MxattnSessionOptions = {},
   createStock?: typeof InferenceSession.create,
 ): Promise<MxattnSession> {
-  const plan = sessionSchedule(options);
+  const asked = sessionSchedule(options);
   const backend = options.backend ?? 'auto';
   if (!BACKENDS.includes(backend)) {
     throw new MxattnError(`unknown backend "${backend}"; there are ${BACKENDS.join(', ')}`);
@@ -57,23 +64,56 @@ export async function createSession(
     return stock({ reason: obstacle, replaced: [], left: [] });
   }
   const isa = chooseIsa(options.isa);
-  checkPrecisions(plan);
   const { model, report } = convertModel(bytesOrPath);
+  const plan = asked ?? storedSchedule(model);
+  checkPrecisions(plan);
   const { replaced, left } = report;
   if (replaced.length === 0) return stock({ reason: 'no attention to replace', replaced, left });
 
   const path = typeof source === 'string' ? source : undefined;
-  const native = await addon().createSession(
-    runtime.library,
-    writeModel(withoutPrecisionDefault(model)),
-    nativeOptions(options, isa, path),
+  const hasCache = replaced.some((attention) => attention.hasCache);
+  const cached =
+    hasCache && options.kvCache !== 'tensors' ? nativeCache(model, plan, replaced.length) : undefined;
+  let native: NativeSession;
+  try {
+    native = await addon().createSession(
+      runtime.library,
+      writeModel(withoutPrecisionDefault(cached?.model ?? model)),
+      nativeOptions(options, isa, path),
+    );
+  } catch (error) {
+    const reason = `ONNX Runtime does not load the converted model: ${(error as Error).message}`;
+    if (backend === 'native') throw new MxattnError(reason, { cause: error });
+    // Whatever is wrong with it shows in a stock session, too, or is the conversion's fault.
+    announce(reason);
+    return stock({ reason, replaced: [], left: [] });
+  }
+  return new FusedSession(
+    native,
+    runtime,
+    plan,
+    modelInputs(model),
+    modelOutputs(model),
+    {
+      backend: 'native',
+      isa,
+      ...(hasCache ? { kvCache: cached ? 'native' : 'tensors' } : {}),
+      replaced,
+      left,
+    },
+    cached && new KvCaches(cached.layers, cached.shapeInputs, cached.formats, isa, runtime),
   );
-  return new FusedSession(native, runtime, plan, modelInputs(model), modelOutputs(model), {
-    backend: 'native',
-    isa,
-    replaced,
-    left,
-  });
+}
+
+/** The model with native caches and their formats, or undefined where the cache has to stay tensors. */
+function nativeCache(
+  model: ModelProto,
+  plan: Schedule,
+  layers: number,
+): (NativeCacheModel & { formats: readonly number[] }) | undefined {
+  const formats = cacheFormats(plan, layers);
+  const cached = withNativeCache(model);
+  return formats && 'model' in cached ? { ...cached, formats } : undefined;
 }
 
 /** @throws MxattnError when the schedule names a precision that the CPU kernel does not have. */

@@ -10,9 +10,14 @@ export type Feeds = Readonly<Record<string, Tensor>>;
 /**
  * Checks feeds against the model's inputs and hands out their bytes, without a copy.
  *
+ * @param isCache Inputs that are left out: the key/value cache.
  * @throws MxattnError naming the input: missing, unknown, of another type or shape, or not in CPU memory.
  */
-export function nativeFeeds(inputs: readonly ValueSignature[], feeds: Feeds): NativeFeed[] {
+export function nativeFeeds(
+  inputs: readonly ValueSignature[],
+  feeds: Feeds,
+  isCache: (name: string) => boolean,
+): NativeFeed[] {
   for (const name of Object.keys(feeds)) {
     if (!inputs.some((input) => input.name === name)) {
       throw new MxattnError(
@@ -20,7 +25,7 @@ export function nativeFeeds(inputs: readonly ValueSignature[], feeds: Feeds): Na
       );
     }
   }
-  return inputs.map((input) => nativeFeed(input, feeds[input.name]));
+  return inputs.filter(({ name }) => !isCache(name)).map((input) => nativeFeed(input, feeds[input.name]));
 }
 
 function nativeFeed(input: ValueSignature, tensor: Tensor | undefined): NativeFeed {

@@ -4,6 +4,7 @@ import type { ValueSignature } from '../model/index.js';
 import type { NativeSession, NativeTensor } from '../native/addon.js';
 import { precisionInput } from '../rewrite/index.js';
 import { type Feeds, nativeFeeds } from './feeds.js';
+import type { KvCaches } from './kv-cache.js';
 import { layerPrecisions } from './precision.js';
 import type { SessionReport } from './report.js';
 import { type Fetches, type MxattnRunOptions, runArguments } from './run-options.js';
@@ -25,6 +26,7 @@ export class FusedSession implements MxattnSession {
     private readonly inputs: readonly ValueSignature[],
     outputs: readonly ValueSignature[],
     readonly report: SessionReport,
+    private readonly caches: KvCaches | undefined,
   ) {
     this.inputNames = inputs.map((input) => input.name);
     this.outputNames = outputs.map((output) => output.name);
@@ -38,11 +40,15 @@ export class FusedSession implements MxattnSession {
     maybeOptions?: MxattnRunOptions,
   ): Promise<InferenceSession.ReturnType> {
     const { names, targets, options } = runArguments(this.outputNames, fetchesOrOptions, maybeOptions);
-    const given = nativeFeeds(this.inputs, feeds);
+    const isCache = (name: string) => this.caches?.has(name) ?? false;
+    const given = nativeFeeds(this.inputs, feeds, isCache);
     const precisions = layerPrecisions(this.plan, this.report.replaced.length, feeds, options);
-    const outputs = await this.native.run(
+    const cache = this.caches?.begin(feeds);
+    const computed = names.filter((name) => !isCache(name));
+    const running = this.native.run(
       [
         ...given,
+        ...(cache?.feeds ?? []),
         {
           name: precisionInput,
           type: elementTypeNumber('int32')!,
@@ -50,11 +56,17 @@ export class FusedSession implements MxattnSession {
           data: new Uint8Array(precisions.buffer),
         },
       ],
-      names,
+      computed,
     );
-    return Object.fromEntries(
-      names.map((name, i) => [name, this.tensor(name, outputs[i]!, targets.get(name))]),
-    );
+    const outputs = await running.catch((error: unknown) => {
+      cache?.fail();
+      throw error;
+    });
+    const tensors = cache?.finish(names.filter(isCache)) ?? new Map<string, Tensor>();
+    computed.forEach((name, i) => {
+      tensors.set(name, this.tensor(name, outputs[i]!, targets.get(name)));
+    });
+    return Object.fromEntries(names.map((name) => [name, tensors.get(name)!]));
   }
 
   private tensor(name: string, output: NativeTensor, target: Tensor | undefined): Tensor {

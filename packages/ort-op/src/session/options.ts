@@ -12,12 +12,18 @@ export type SessionBackend = 'auto' | 'native' | 'stock';
 
 /** Options of `createSession`: ONNX Runtime's own and these. Give a precision or a schedule, not both. */
 export interface MxattnSessionOptions extends InferenceSession.SessionOptions {
-  /** One precision for every run and layer; default f32. */
+  /** One precision for every run and layer; default what the model says, else f32. */
   readonly precision?: PrecisionName;
   /** Precision by step, layer and phase: a schedule, its JSON or its string form. */
   readonly schedule?: Schedule | ScheduleJson | string;
   /** Default `auto`. */
   readonly backend?: SessionBackend;
+  /**
+   * Where the key/value cache lives. `native` (default, where the model and the schedule allow it): in native memory, at
+   * the precision of the attention, appended in place; `present` outputs are opaque tensors, which the next run takes as
+   * `past` and whose `getData()` gives the data. `tensors`: as ordinary tensors, copied at every step.
+   */
+  readonly kvCache?: 'native' | 'tensors';
   /** Threads within an operator; short for `intraOpNumThreads`. */
   readonly threads?: number;
   /** Build of the CPU kernel, for tests and comparisons; default the fastest. */
@@ -75,7 +81,7 @@ export function nativeOptions(
 
 /** The options for a stock session: this package's own taken out. */
 export function stockOptions(options: MxattnSessionOptions): InferenceSession.SessionOptions {
-  const { precision, schedule, backend, threads, isa, runtime, ...rest } = options;
+  const { precision, schedule, backend, kvCache, threads, isa, runtime, ...rest } = options;
   return threads === undefined ? rest : { ...rest, intraOpNumThreads: threads };
 }
 

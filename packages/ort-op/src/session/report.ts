@@ -8,6 +8,8 @@ export interface SessionReport {
   readonly reason?: string;
   /** Build of the CPU kernel, with `native`. */
   readonly isa?: string;
+  /** Where the key/value cache lives; undefined for models without one. */
+  readonly kvCache?: 'native' | 'tensors';
   /** Attentions that run on this package's kernel, in graph order. */
   readonly replaced: readonly AttentionSummary[];
   /** Attentions left as they were, each with the reason. */

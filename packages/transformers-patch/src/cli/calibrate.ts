@@ -1,4 +1,3 @@
-import { writeFileSync } from 'node:fs';
 import { attentionSpec, calibrate, MxattnError, type ScoreSample, scoreSamples } from '@mxattn/core';
 import {
   convertModel,
@@ -11,9 +10,12 @@ import {
 } from '@mxattn/ort-op';
 import { Command } from 'commander';
 import type { Tensor } from 'onnxruntime-common';
+import { writeFile } from './files.js';
 import { modelFeeds, normal } from './inputs.js';
+import { numbersOf } from './numbers.js';
 import { numberOption, positiveOption } from './options.js';
 import { printJson, printTable } from './output.js';
+import { running } from './running.js';
 
 interface CalibrateOptions {
   readonly inputs?: string;
@@ -51,14 +53,11 @@ export function calibrateCommand(): Command {
       '\nExamples:\n  mxattn calibrate --table --out efq.json\n  mxattn calibrate model.onnx --inputs batch.safetensors',
     )
     .action(async (model: string | undefined, options: CalibrateOptions) => {
-      const samples = model === undefined ? synthetic(options) : await captured(model, options);
+      const samples =
+        model === undefined ? synthetic(options) : await running(model, () => captured(model, options));
       const calibration = calibrate(samples, { table: options.table ?? false });
       if (options.out !== undefined) {
-        try {
-          writeFileSync(options.out, `${JSON.stringify(calibration, null, 2)}\n`);
-        } catch (error) {
-          throw new MxattnError(`cannot write ${options.out}: ${(error as Error).message}`);
-        }
+        writeFile(options.out, `${JSON.stringify(calibration, null, 2)}\n`);
       }
       if (options.json) printJson(calibration);
       else {
@@ -87,11 +86,12 @@ async function captured(path: string, options: CalibrateOptions): Promise<ScoreS
   ]);
   const session = await createSession(writeModel(withOutputs(model, names)), {
     backend: 'native',
+    kvCache: 'tensors',
     threads: options.threads,
   });
   const feeds = modelFeeds(modelInputs(model), { file: options.inputs, length: options.length });
   const values = await session.run(feeds);
-  return attentions.flatMap(({ query, key, value, bias, scale }) => {
+  return attentions.flatMap(({ query, key, value, bias, scale, softcap }) => {
     const of = (name: string) => values[name] ?? feeds[name];
     const q = of(query) as Tensor;
     const k = of(key) as Tensor;
@@ -101,10 +101,10 @@ async function captured(path: string, options: CalibrateOptions): Promise<ScoreS
     const b = bias === undefined ? undefined : (of(bias) as Tensor);
     const samples = scoreSamples(
       {
-        query: q.data as Float32Array,
-        key: k.data as Float32Array,
-        value: v.data as Float32Array,
-        ...(b ? { bias: { data: b.data as Float32Array, dims: b.dims } } : {}),
+        query: numbersOf(q)!,
+        key: numbersOf(k)!,
+        value: numbersOf(v)!,
+        ...(b ? { bias: { data: numbersOf(b)!, dims: b.dims } } : {}),
       },
       attentionSpec({
         batch,
@@ -115,6 +115,7 @@ async function captured(path: string, options: CalibrateOptions): Promise<ScoreS
         headSize,
         valueHeadSize: v.dims[3]!,
         scale,
+        softcap,
       }),
     );
     return samples.map((sample) => someRows(sample, options.rows));

@@ -1,18 +1,12 @@
 import { MxattnError } from '@mxattn/core';
-import {
-  convertModel,
-  createSession,
-  fusedValues,
-  modelInputs,
-  readModel,
-  withOutputs,
-  writeModel,
-} from '@mxattn/ort-op';
+import { convertModel, createSession, modelInputs, readModel, withOutputs, writeModel } from '@mxattn/ort-op';
 import { Command } from 'commander';
 import type { Tensor } from 'onnxruntime-common';
 import { modelFeeds } from './inputs.js';
+import { numbersOf } from './numbers.js';
 import { numberOption, planOf, positiveOption } from './options.js';
 import { printJson, printTable } from './output.js';
+import { running } from './running.js';
 
 interface CompareOptions {
   readonly inputs?: string;
@@ -62,7 +56,7 @@ export function compareCommand(): Command {
     )
     .action(async (path: string, options: CompareOptions) => {
       const plan = planOf(options);
-      const result = await compare(path, options);
+      const result = await running(path, () => compare(path, options));
       const exact = plan.precisions.every((name) => name === 'f32');
       const tolerance = options.tolerance ?? (exact ? TOLERANCE.exact : TOLERANCE.quantised);
       const differs = result.outputs.some(({ relativeError }) => !(relativeError <= tolerance));
@@ -86,7 +80,9 @@ async function compare(path: string, options: CompareOptions) {
   const { model, report } = convertModel(original);
   if (report.replaced.length === 0)
     throw new MxattnError(`${path} has no attention to replace; see mxattn inspect`);
-  const attentions = fusedValues(model).map(({ output }) => output);
+  // Values of bodies of If and Loop cannot be outputs.
+  const values = new Set(original.graph?.node.flatMap((node) => node.output));
+  const attentions = report.replaced.map(({ output }) => output).filter((output) => values.has(output));
   const feeds = modelFeeds(modelInputs(original), { file: options.inputs, length: options.length });
   const { threads, step } = options;
   const stock = await createSession(writeModel(withOutputs(original, attentions)), {
@@ -96,13 +92,14 @@ async function compare(path: string, options: CompareOptions) {
   const fused = await createSession(writeModel(withOutputs(model, attentions)), {
     backend: 'native',
     schedule: planOf(options),
+    kvCache: 'tensors',
     threads,
   });
   const expected = await stock.run(feeds);
   const actual = await fused.run(feeds, step === undefined ? {} : { step });
   const differences = stock.outputNames.flatMap((name) => {
-    const [a, b] = [actual[name] as Tensor, expected[name] as Tensor];
-    return b.type === 'float32' ? [difference(name, a.data as Float32Array, b.data as Float32Array)] : [];
+    const [a, b] = [actual[name], expected[name]].map((tensor) => numbersOf(tensor as Tensor));
+    return a && b ? [difference(name, a, b)] : [];
   });
   const isAttention = ({ name }: Difference) => attentions.includes(name);
   return {

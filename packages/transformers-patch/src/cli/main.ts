@@ -7,8 +7,8 @@ import { convertCommand } from './convert.js';
 import { doctorCommand } from './doctor.js';
 import { inspectCommand } from './inspect.js';
 
-/** Exit codes: 0; 1 where `compare` finds a difference; 2 for bad input. */
-const BAD_INPUT = 2;
+/** Exit codes, as those of diff: 0; 1 where `compare` finds a difference; 2 for bad input and other trouble. */
+const TROUBLE = 2;
 
 const program = new Command('mxattn')
   .description('Finds, replaces, compares and runs the attention of ONNX models.')
@@ -26,11 +26,14 @@ try {
 } catch (error) {
   const help = error instanceof CommanderError && error.exitCode === 0;
   if (!help) {
-    if (!(error instanceof MxattnError || error instanceof CommanderError)) throw error;
-    const message = error.message.replace(/^error: /, '');
-    console.error(
-      message === '(outputHelp)' ? 'mxattn: name a command; see mxattn --help' : `mxattn: ${message}`,
-    );
-    process.exitCode = BAD_INPUT;
+    console.error(explained(error));
+    process.exitCode = TROUBLE;
   }
+}
+
+/** One line for what a user can mend; all there is to know of what only we can. */
+function explained(error: unknown): unknown {
+  if (!(error instanceof MxattnError || error instanceof CommanderError)) return error;
+  const message = error.message.replace(/^error: /, '').replace(/\s*\n\s*/g, ' ');
+  return message === '(outputHelp)' ? 'mxattn: name a command; see mxattn --help' : `mxattn: ${message}`;
 }

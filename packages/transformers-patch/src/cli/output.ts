@@ -6,7 +6,11 @@ export type Cell = string | number | boolean | undefined;
 /** Prints rows as a table, or nothing for no rows. */
 export function printTable(title: string, rows: readonly Record<string, Cell>[]): void {
   if (rows.length === 0) return;
-  const table = new Table({ title, defaultColumnOptions: { alignment: 'left' } });
+  const table = new Table({
+    title,
+    defaultColumnOptions: { alignment: 'left' },
+    shouldDisableColors: !process.stdout.isTTY,
+  });
   for (const row of rows) {
     table.addRow(Object.fromEntries(Object.entries(row).map(([key, cell]) => [key, shown(cell)])));
   }

@@ -92,7 +92,9 @@ function maskInput(
   if (typeof last !== 'number' || last === keyLength) {
     return boolean ? keepTerm(mask, dims) : addTerm(mask, type, dims);
   }
-  const additive = boolean ? list.add('Where', [mask, list.float(0), list.float(-Infinity)]) : mask;
+  const additive = boolean
+    ? list.add('Where', [mask, list.float(0), list.float(-Infinity)])
+    : list.cast(mask, type, DataType.FLOAT);
   const missing = list.add('Sub', [list.sizes(keys, 2, 3), list.sizes(mask, dims.length - 1, dims.length)]);
   const noPadding = list.ints(...Array<number>(2 * dims.length - 1).fill(0));
   const padded = list.add(
@@ -100,7 +102,7 @@ function maskInput(
     [additive, list.concat(noPadding, missing), list.float(-Infinity)],
     [attributes.string('mode', 'constant')],
   );
-  return addTerm(padded, boolean ? DataType.FLOAT : type, dims);
+  return addTerm(padded, DataType.FLOAT, dims);
 }
 
 /** Causality, windows and the lengths of caches: all that masks by position. */

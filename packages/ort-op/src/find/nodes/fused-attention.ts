@@ -15,11 +15,10 @@ export function readFusedAttention(graph: GraphIndex, node: NodeProto): Reading 
     key: inHeads(key),
     value: inHeads(value),
     sources: [query, key, value],
-    // The operator has no other.
-    type: DataType.FLOAT,
+    type: queryFact?.type ?? DataType.FLOAT,
     bias: bias === noBias ? [] : [addTerm(bias, biasFact?.type, biasFact?.dims)],
     scale: floatAttribute(node, 'scale', 1),
-    softcap: 0,
+    softcap: floatAttribute(node, 'softcap', 0),
     heads: knownDim(queryFact?.dims?.[1]),
     kvHeads: knownDim(valueFact?.dims?.[1]),
     headSize: knownDim(queryFact?.dims?.[3]),

@@ -7,8 +7,10 @@ import {
   type NodeProto,
 } from '../../model/index.js';
 import type { Reading, Reason } from '../reading.js';
+import type { BiasTerm } from '../types.js';
 import { microsoftScale } from './microsoft-mask.js';
 import {
+  addTerm,
   inHeads,
   knownDim,
   maskTerm,
@@ -16,18 +18,20 @@ import {
   range,
   share,
   splitHeads,
-  toType,
   wholeNode,
 } from './parts.js';
+import { rotate } from './rotation.js';
+import { withSink } from './sink.js';
 
 /**
  * com.microsoft GroupQueryAttention: causal attention whose cache holds, for each entry of the batch, as many
  * tokens as `seqlens_k` says. The cache may be longer than that; what is behind those tokens is never read.
  */
 export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Reading | Reason {
-  const [query = '', key, value, pastKey, pastValue, lengths, total, cos, sin, ...others] = node.input;
+  const [query = '', key, value, pastKey, pastValue, lengths, total, cos, sin, ...more] = node.input;
+  const [rotaryPositions, bias, sink, keyScale, valueScale, queryNorm, keyNorm] = more;
   const [, presentKey, presentValue, scores] = node.output;
-  const obstacle = unsupportedFeature(node, others, scores);
+  const obstacle = unsupportedFeature(node, Boolean(keyScale || valueScale), scores);
   if (obstacle) return { reason: obstacle };
   const [heads, kvHeads] = [intAttribute(node, 'num_heads', 0), intAttribute(node, 'kv_num_heads', 0)];
   const { dims, type } = graph.fact(query);
@@ -49,40 +53,62 @@ export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Rea
 
   const length = list.sizes(queries, 2, 3);
   // [batch, 1]: tokens in the cache before this run.
-  const counts = list.unsqueeze(toType(list, lengths, DataType.INT64), 1);
+  const counts = list.unsqueeze(list.cast(lengths, undefined, DataType.INT64), 1);
   const counted = list.add('Sub', [list.add('Add', [counts, list.int(1)]), length]);
   const cached = list.add('Max', [counted, list.int(0)]);
   // [batch, query length]: positions of the queries.
-  const positions = list.add('Add', [cached, list.unsqueeze(range(list, list.pick(length, 0, 0)), 0)]);
+  const steps = list.unsqueeze(range(list, list.pick(length, 0, 0)), 0);
+  const positions = list.add('Add', [cached, steps]);
+  const totalLength = list.add('Reshape', [list.cast(total, undefined, DataType.INT64), list.ints(1)]);
+  // Of positions that it is given, the operator reads the first alone where there is nothing in the cache.
+  const angles = rotaryPositions
+    ? list.add('Where', [
+        list.add('Equal', [length, totalLength]),
+        list.add('Add', [list.slice(list.slice(rotaryPositions, 0, 0, 1), 1, 0, 1), steps]),
+        rotaryPositions,
+      ])
+    : positions;
 
-  const rotation = intAttribute(node, 'do_rotary', 0) === 1 && cos && sin ? { cos, sin } : undefined;
-  const rotated = (each: string) =>
-    rotation ? rotate(graph, list, each, positions, rotation.cos, rotation.sin, headSize) : each;
+  const normalized = (each: string, gain: string | undefined) => {
+    if (!gain) return each;
+    const epsilon = attributes.float('epsilon', floatAttribute(node, 'qk_norm_epsilon', 1e-6));
+    return list.add('SimplifiedLayerNormalization', [each, gain], [attributes.int('axis', -1), epsilon]);
+  };
+  const rotated = (each: string) => {
+    if (intAttribute(node, 'do_rotary', 0) === 0 || !cos || !sin) return each;
+    const half = knownDim(graph.fact(cos).dims?.at(-1)) ?? headSize / 2;
+    const interleaved = intAttribute(node, 'rotary_interleaved', 0) === 1;
+    return rotate(list, each, angles, { cos, sin, half, headSize, interleaved });
+  };
   const cacheLength = pastKey ? list.sizes(pastKey, 2, 3) : list.ints(0);
-  const wholeLength = list.add('Max', [
-    cacheLength,
-    list.add('Reshape', [toType(list, total, DataType.INT64), list.ints(1)]),
-  ]);
+  const wholeLength = list.add('Max', [cacheLength, totalLength]);
   // [1, key length].
   const places = list.unsqueeze(range(list, list.pick(wholeLength, 0, 0)), 0);
   const cache = { cached, cacheLength, length, places };
-  const keys = present(list, pastKey, rotated(newKeys), cache, presentKey);
+  const keys = present(list, pastKey, rotated(normalized(newKeys, keyNorm)), cache, presentKey);
   const values = present(list, pastValue, newValues, cache, presentValue);
 
   const at = list.unsqueeze(list.unsqueeze(positions, 1), 3);
-  const masks = [list.add('Greater', [places, at])];
+  const causal = intAttribute(node, 'causal', 1) === 1;
+  const last = causal ? at : list.unsqueeze(list.unsqueeze(counts, 1), 3);
+  const masks = [list.add('Greater', [places, last])];
   const window = intAttribute(node, 'local_window_size', -1);
   if (window >= 0) masks.push(list.add('Less', [places, list.add('Sub', [at, list.int(window - 1)])]));
+  const terms = masks.map((mask) => maskTerm(mask, ['batch', 1, 'queries', 'keys']));
+  if (bias) terms.push(wideBias(graph, list, bias, wholeLength));
+  const smooth = intAttribute(node, 'smooth_softmax', 0) === 1;
+  const sunk =
+    sink || smooth ? withSink(graph, list, { keys, values, terms }, sink) : { keys, values, terms };
   return {
     ...wholeNode(node),
     prelude: list.nodes,
     outputLayout: 'merged',
-    query: inHeads(rotated(queries)),
-    key: inHeads(keys),
-    value: inHeads(values),
+    query: inHeads(rotated(normalized(queries, queryNorm))),
+    key: inHeads(sunk.keys),
+    value: inHeads(sunk.values),
     sources: [query, key || query, value || query],
     type,
-    bias: masks.map((mask) => maskTerm(mask, ['batch', 1, 'queries', 'keys'])),
+    bias: sunk.terms,
     scale: microsoftScale(node, headSize),
     softcap: floatAttribute(node, 'softcap', 0),
     heads,
@@ -95,44 +121,25 @@ export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Rea
 
 function unsupportedFeature(
   node: NodeProto,
-  [positions, bias, sink, ...quantization]: readonly string[],
+  quantized: boolean,
   scores: string | undefined,
 ): string | undefined {
   if (scores) return 'its scores are an output';
-  if (positions) return 'it is given positions, not supported yet';
-  if (bias) return 'it has a bias and a cache of its own, not supported yet';
-  if (sink || intAttribute(node, 'smooth_softmax', 0) === 1)
-    return 'it has attention sinks, not supported yet';
-  if (quantization.some(Boolean)) return 'its cache is quantized or its query and key are normalized inside';
-  if (intAttribute(node, 'causal', 1) === 0) return 'it is not causal, not supported yet';
+  if (quantized) return 'its cache is quantized, not supported yet';
   if (intAttribute(node, 'sliding_window_cache', 0) === 1)
     return 'its cache is a sliding window, not supported yet';
-  if (intAttribute(node, 'rotary_interleaved', 0) === 1) return 'it rotates interleaved, not supported yet';
+  if (intAttribute(node, 'causal', 1) === 0 && intAttribute(node, 'local_window_size', -1) >= 0)
+    return 'it has a window without being causal, not supported yet';
   return undefined;
 }
 
-/** Rotary embedding of [batch, heads, length, size] by the rows that `positions` pick from the tables. */
-function rotate(
-  graph: GraphIndex,
-  list: NodeList,
-  value: string,
-  positions: string,
-  cos: string,
-  sin: string,
-  headSize: number,
-): string {
-  const half = knownDim(graph.fact(cos).dims?.at(-1)) ?? headSize / 2;
-  const angle = (table: string) =>
-    list.unsqueeze(list.add('Gather', [table, positions], [attributes.int('axis', 0)]), 1);
-  const [c, s] = [angle(cos), angle(sin)];
-  const [a, b] = [list.slice(value, 3, 0, half), list.slice(value, 3, half, 2 * half)];
-  const product = (x: string, y: string) => list.add('Mul', [x, y]);
-  const parts = [
-    list.add('Sub', [product(a, c), product(b, s)]),
-    list.add('Add', [product(b, c), product(a, s)]),
-    ...(2 * half < headSize ? [list.slice(value, 3, 2 * half, headSize)] : []),
-  ];
-  return list.add('Concat', parts, [attributes.int('axis', 3)]);
+/** The bias with zeros for the places of the cache behind those it is given for; causality masks them. */
+function wideBias(graph: GraphIndex, list: NodeList, bias: string, length: string): BiasTerm {
+  const { type, dims } = graph.fact(bias);
+  const numbers = list.cast(bias, type, DataType.FLOAT);
+  const missing = list.add('Sub', [length, list.sizes(numbers, 3, 4)]);
+  const padded = list.add('Pad', [numbers, list.concat(list.ints(0, 0, 0, 0, 0, 0, 0), missing)]);
+  return addTerm(padded, DataType.FLOAT, dims);
 }
 
 /** The cache with the new tokens put behind those that each entry of the batch has already. */

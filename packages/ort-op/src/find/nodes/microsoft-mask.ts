@@ -8,7 +8,7 @@ import {
 } from '../../model/index.js';
 import type { Reason } from '../reading.js';
 import type { BiasTerm } from '../types.js';
-import { addTerm, keyPositions, maskTerm, queryPositions, toType } from './parts.js';
+import { addTerm, keyPositions, maskTerm, queryPositions } from './parts.js';
 
 /** What com.microsoft operators add to the scores: padding, a bias, causality. */
 export function microsoftBias(
@@ -29,9 +29,9 @@ export function microsoftBias(
     const keep = lengths
       ? list.add('Less', [
           keyPositions(list, key),
-          list.unsqueeze(toType(list, inputs.padding, DataType.INT64), 1),
+          list.unsqueeze(list.cast(inputs.padding, undefined, DataType.INT64), 1),
         ])
-      : toType(list, inputs.padding, DataType.BOOL);
+      : list.cast(inputs.padding, undefined, DataType.BOOL);
     // The filter value is added, so that a row with every key masked still weighs them by their scores.
     const filter = list.float(floatAttribute(node, 'mask_filter_value', -10000));
     const additive = list.add('Where', [keep, list.float(0), filter]);

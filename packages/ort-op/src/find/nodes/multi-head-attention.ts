@@ -1,5 +1,5 @@
-import type { NodeList } from '../../model/build.js';
-import { type GraphIndex, intAttribute, type NodeProto } from '../../model/index.js';
+import { attributes, type NodeList } from '../../model/build.js';
+import { DataType, type GraphIndex, intAttribute, type NodeProto } from '../../model/index.js';
 import type { Reading, Reason } from '../reading.js';
 import { microsoftBias, microsoftScale } from './microsoft-mask.js';
 import { inHeads, knownDim, preludeOf, share, splitHeads, wholeNode, withPast } from './parts.js';
@@ -12,7 +12,7 @@ export function readMultiHeadAttention(graph: GraphIndex, node: NodeProto): Read
   const [query = '', key, value, projectionBias, padding, bias, pastKey, pastValue, pastLength, beams] =
     node.input;
   const [, presentKey, presentValue, scores] = node.output;
-  if (pastLength || beams) return { reason: 'its cache is a shared buffer, not supported yet' };
+  if (beams) return { reason: 'its cache holds several beams' };
   if (scores) return { reason: 'its scores are an output' };
   const heads = intAttribute(node, 'num_heads', 0);
   const { dims, type } = graph.fact(query);
@@ -22,13 +22,18 @@ export function readMultiHeadAttention(graph: GraphIndex, node: NodeProto): Read
 
   const list = preludeOf(graph, node);
   const parts = packed
-    ? [0, 1, 2].map((index) => unpack(list, query, index))
+    ? [0, 1, 2].map((index) =>
+        unpack(list, query, index, projectionBias && { value: projectionBias, part: index, heads }),
+      )
     : separate(graph, list, { query, key, value, bias: projectionBias }, heads);
   if (!parts) return { reason: 'its inputs are of an unknown form' };
-  if (packed && projectionBias) return { reason: 'its packed projection has a bias, not supported yet' };
   const [queries = '', newKeys = '', newValues = ''] = parts;
-  const keys = withPast(list, pastKey, newKeys, presentKey);
-  const values = withPast(list, pastValue, newValues, presentValue);
+  const continued = pastLength
+    ? (past: string | undefined, added: string, present: string | undefined) =>
+        inBuffer(list, past ?? '', pastLength, added, present)
+    : withPast.bind(undefined, list);
+  const keys = continued(pastKey, newKeys, presentKey);
+  const values = continued(pastValue, newValues, presentValue);
   const terms = microsoftBias(graph, list, node, { padding, bias, past: pastKey }, queries, keys);
   if ('reason' in terms) return terms;
   const valueDims = graph.fact(value).dims;
@@ -52,9 +57,37 @@ export function readMultiHeadAttention(graph: GraphIndex, node: NodeProto): Read
   };
 }
 
+/** The bias of all projections, of which a part is one of three. */
+interface PackedBias {
+  readonly value: string;
+  readonly part: number;
+  readonly heads: number;
+}
+
 /** One of the parts of [batch, length, heads, parts, size], as [batch, heads, length, size]. */
-function unpack(list: NodeList, value: string, index: number): string {
-  return list.transpose(list.pick(value, 3, index), [0, 2, 1, 3]);
+function unpack(list: NodeList, value: string, index: number, bias: PackedBias | '' | undefined): string {
+  const part = list.transpose(list.pick(value, 3, index), [0, 2, 1, 3]);
+  if (!bias) return part;
+  const thirds = list.add('Reshape', [bias.value, list.ints(3, bias.heads, 1, -1)]);
+  return list.add('Add', [part, list.pick(thirds, 0, bias.part)]);
+}
+
+/** Keys or values behind those of earlier runs, in a buffer that is longer than both. */
+function inBuffer(
+  list: NodeList,
+  buffer: string,
+  pastLength: string,
+  added: string,
+  present: string | undefined,
+): string {
+  const length = list.add('Reshape', [list.cast(pastLength, undefined, DataType.INT64), list.ints(1)]);
+  const end = list.add('Add', [length, list.sizes(added, 2, 3)]);
+  const part = (from: string, to: string) => list.add('Slice', [buffer, from, to, list.ints(2)]);
+  const joined = (parts: string[], output?: string) =>
+    list.add('Concat', parts, [attributes.int('axis', 2)], output);
+  const all = joined([part(list.ints(0), length), added]);
+  if (present) joined([all, part(end, list.ints(Number.MAX_SAFE_INTEGER))], present);
+  return all;
 }
 
 function separate(
@@ -74,7 +107,12 @@ function separate(
   };
   const queries = biased(query);
   const rank = graph.fact(key).dims?.length;
-  if (rank === 5 && !value) return [queries, unpack(list, key, 0), unpack(list, key, 1)];
+  if (rank === 5 && !value) {
+    return [
+      queries,
+      ...[0, 1].map((index) => unpack(list, key, index, bias && { value: bias, part: index + 1, heads })),
+    ];
+  }
   if (!value) return undefined;
   if (rank === 4) return [queries, key, value];
   return rank === 3 ? [queries, biased(key), biased(value)] : undefined;

@@ -54,10 +54,6 @@ export function range(list: NodeList, limit: string): string {
   return list.add('Range', [list.int(0), limit, list.int(1)]);
 }
 
-export function toType(list: NodeList, value: string, type: DataType): string {
-  return list.add('Cast', [value], [attributes.int('to', type)]);
-}
-
 /** A term that takes scores out where its value is true. */
 export function maskTerm(value: string, dims: readonly Dim[]): BiasTerm {
   return { kind: 'mask', value, type: DataType.BOOL, dims, factor: 1, fill: -Infinity, scores: fourUnknown };

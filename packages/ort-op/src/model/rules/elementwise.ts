@@ -1,3 +1,4 @@
+import { fromF16, toF16 } from '@mxattn/core';
 import { intAttribute } from '../attributes.js';
 import { DataType, isInteger } from '../element-types.js';
 import type { Fact, NodeFacts } from '../facts.js';
@@ -23,6 +24,7 @@ export function unary(at: NodeFacts): Fact {
 }
 
 function rounded(value: number, type: DataType | undefined): number {
+  if (type === DataType.FLOAT16) return fromF16(toF16(value));
   return type === DataType.FLOAT ? Math.fround(value) : value;
 }
 

@@ -17,7 +17,7 @@ export const attention: Target = {
     const query = operandValue(list, found.query);
     const key = operandValue(list, found.key);
     const value = operandValue(list, found.value);
-    const mask = bias === undefined ? [] : [forEachQueryAndKey(list, bias, query, key)];
+    const mask = bias === undefined ? [] : [forEachQueryAndKey(list, found, bias, [query, key])];
     list.add(
       'Attention',
       [query, key, value, ...mask],

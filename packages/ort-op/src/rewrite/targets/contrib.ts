@@ -16,30 +16,33 @@ export const contrib: Target = {
     return biasObstacle(found);
   },
 
+  // The query heads that share a key head follow each other, so they are given as one head with more rows: keys and
+  // values need no copies. GroupQueryAttention would need the keys of this run apart from those of the cache, takes
+  // a cache only for one token or a batch of one, and is causal in all but its newest versions.
   emit(list, found, { layer, output, bias }) {
-    const heads = found.heads ?? 1;
+    const { heads = 1, kvHeads = 1 } = found;
     const query = operandValue(list, found.query);
-    const [key, value] = [found.key, found.value].map((each) =>
-      repeated(list, found, operandValue(list, each)),
-    );
-    const name = `MultiHeadAttention_${layer}`;
+    const key = operandValue(list, found.key);
+    const value = operandValue(list, found.value);
     const mixed = `mxattn.${layer}.mixed`;
     list.push({
       opType: 'MultiHeadAttention',
       domain,
-      name,
+      name: `MultiHeadAttention_${layer}`,
       input: [
-        merged(list, query),
-        merged(list, key ?? ''),
-        merged(list, value ?? ''),
-        ...(bias === undefined ? [] : ['', '', forEachQueryAndKey(list, bias, query, key ?? '')]),
+        merged(list, inRows(list, query, kvHeads)),
+        merged(list, key),
+        merged(list, value),
+        ...(bias === undefined ? [] : ['', '', biasInRows(list, found, bias, [query, key])]),
       ],
       output: [mixed],
-      attribute: [attributes.int('num_heads', heads), attributes.float('scale', found.scale)],
+      attribute: [attributes.int('num_heads', kvHeads), attributes.float('scale', found.scale)],
     });
-    const split = list.add('Reshape', [mixed, list.ints(0, 0, heads, -1)]);
-    if (bias === undefined) list.add('Transpose', [split], [attributes.ints('perm', [0, 2, 1, 3])], output);
-    else zeroWhereMasked(list, bias, list.transpose(split, [0, 2, 1, 3]), output);
+    const split = list.add('Reshape', [mixed, list.ints(0, 0, kvHeads, -1)]);
+    const inHeads = list.transpose(split, [0, 2, 1, 3]);
+    const apart = bias === undefined ? [output] : [];
+    const all = list.add('Reshape', [inHeads, list.ints(0, heads, -1, 0)], [], ...apart);
+    if (bias !== undefined) zeroWhereMasked(list, bias, { value: all, type: found.type }, output);
   },
 
   additions(model) {
@@ -53,11 +56,23 @@ function merged(list: NodeList, value: string): string {
   return list.add('Reshape', [list.transpose(value, [0, 2, 1, 3]), list.ints(0, 0, -1)]);
 }
 
-/** Each head of a key or value as often as there are query heads that share it. */
-function repeated(list: NodeList, { heads = 1, kvHeads = 1 }: FoundAttention, value: string): string {
-  if (heads === kvHeads) return value;
-  const times = heads / kvHeads;
-  const expanded = list.add('Expand', [list.unsqueeze(value, 2), list.ints(1, 1, times, 1, 1)]);
-  const shape = list.concat(list.ints(0, heads), list.sizes(value, 2, 4));
-  return list.add('Reshape', [expanded, shape]);
+/** [batch, heads, length, size] with the rows of all heads that share a key head behind each other. */
+function inRows(list: NodeList, value: string, kvHeads: number): string {
+  return list.add('Reshape', [value, list.ints(0, kvHeads, -1, 0)]);
+}
+
+/** The bias for queries whose heads are rows. */
+function biasInRows(
+  list: NodeList,
+  found: FoundAttention,
+  bias: string,
+  operands: readonly [query: string, key: string],
+): string {
+  const { heads = 1, kvHeads = 1 } = found;
+  const sameForHeads = found.bias.every(
+    ({ scores, dims }) => scores?.length === 4 && (dims?.at(-3) ?? 1) === 1,
+  );
+  const each = sameForHeads ? heads / kvHeads : heads;
+  const expanded = forEachQueryAndKey(list, found, bias, operands, heads === kvHeads ? 1 : each);
+  return heads === kvHeads ? expanded : inRows(list, expanded, sameForHeads ? 1 : kvHeads);
 }

@@ -1,4 +1,5 @@
 import { create } from '@bufbuild/protobuf';
+import type { FoundAttention } from '../../find/index.js';
 import { attributes } from '../../model/build.js';
 import { fusedDomain, fusedOperator, noBias, precisionInput } from '../../model/fused-operator.js';
 import { DataType, type ModelProto, opsets } from '../../model/index.js';
@@ -15,27 +16,34 @@ import type { Target } from './target.js';
  * operators, so that it runs in a runtime that does not know the operator.
  */
 export const fused: Target = {
-  obstacle(attention) {
-    if (attention.softcap !== 0) return 'its scores are soft-capped, not supported yet';
-    return biasObstacle(attention);
-  },
+  obstacle: biasObstacle,
 
   emit(list, attention, { layer, output, bias = noBias }) {
+    const { scale, softcap, type } = attention;
+    const inner = typeOfCall(attention, list.opset);
     const operands = [attention.query, attention.key, attention.value].map((each) =>
-      operandValue(list, each),
+      list.cast(operandValue(list, each), type, inner),
     );
+    const result = inner === type ? output : `mxattn.${layer}.float32`;
     list.push({
       opType: fusedOperator,
       domain: fusedDomain,
       name: `${fusedOperator}_${layer}`,
       input: [...operands, bias, precisionInput],
-      output: [output],
-      attribute: [attributes.float('scale', attention.scale), attributes.int('layer', layer)],
+      output: [result],
+      attribute: [
+        attributes.float('scale', scale),
+        attributes.int('layer', layer),
+        ...(softcap === 0 ? [] : [attributes.float('softcap', softcap)]),
+      ],
     });
+    if (inner !== type) list.add('Cast', [result], [attributes.int('to', type)], output);
   },
 
   additions(model, replaced) {
     const layers = replaced.length;
+    const opset = opsets(model).get('') ?? 1;
+    const calls = replaced.map((each) => ({ ...each, type: typeOfCall(each, opset) }));
     const anyWithoutBias = replaced.some((attention) => attention.bias.length === 0);
     return {
       inputs: [
@@ -57,12 +65,20 @@ export const fused: Target = {
         // A runtime warns of initializers that nothing uses.
         ...(anyWithoutBias ? [tensorProto(DataType.FLOAT, [1], [0], noBias)] : []),
       ],
-      functions: [fusedAttentionBody(opsets(model).get('') ?? 1)],
+      functions: [fusedAttentionBody(opset, calls)],
       opsets: [{ domain: fusedDomain, version: 1 }],
       irVersion: 8,
     };
   },
 };
+
+/**
+ * The element type that an attention calls the operator with. The function body needs CastLike to give float16 back,
+ * which came with operator set 15.
+ */
+function typeOfCall({ type }: FoundAttention, opset: number): DataType {
+  return opset >= 15 ? type : DataType.FLOAT;
+}
 
 /**
  * A converted model whose precision must be fed: for a session that always feeds it. ONNX Runtime warns of inputs that

@@ -1,0 +1,129 @@
+#include "addon/kv_cache.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cpu/kv_cache.h"
+
+namespace mxattn::addon {
+namespace {
+
+using Layers = std::vector<std::unique_ptr<cpu::LayerCache>>;
+
+class KvCache : public Napi::ObjectWrap<KvCache> {
+ public:
+  static Napi::Function define(Napi::Env env) {
+    return DefineClass(env, "KvCache",
+                       {
+                           InstanceAccessor<&KvCache::length>("length"),
+                           InstanceAccessor<&KvCache::bytes>("bytes"),
+                           InstanceAccessor<&KvCache::addresses>("addresses"),
+                           InstanceMethod<&KvCache::fork>("fork"),
+                           InstanceMethod<&KvCache::append>("append"),
+                           InstanceMethod<&KvCache::keys>("keys"),
+                           InstanceMethod<&KvCache::values>("values"),
+                           InstanceMethod<&KvCache::release>("release"),
+                       });
+  }
+
+  explicit KvCache(const Napi::CallbackInfo& info) : Napi::ObjectWrap<KvCache>(info) {
+    if (info[0].IsExternal()) {
+      layers_ = std::move(*info[0].As<Napi::External<Layers>>().Data());
+    } else {
+      Napi::Array shapes = info[0].As<Napi::Array>();
+      cpu::Build build = cpu::chooseBuild(info[1].As<Napi::String>().Utf8Value());
+      for (uint32_t i = 0; i < shapes.Length(); i++) {
+        Napi::Object from = shapes.Get(i).As<Napi::Object>();
+        auto integer = [&](const char* name) { return from.Get(name).As<Napi::Number>().Int64Value(); };
+        cpu::CacheShape shape{integer("batch"), integer("kvHeads"), integer("headSize"), integer("valueHeadSize"),
+                              static_cast<cpu::Precision>(integer("format"))};
+        layers_.push_back(std::make_unique<cpu::LayerCache>(shape, build));
+      }
+    }
+    account(info.Env());
+  }
+
+  ~KvCache() override { Napi::MemoryManagement::AdjustExternalMemory(Env(), -accounted_); }
+
+ private:
+  // Tells the collector of memory that came or went.
+  void account(Napi::Env env) {
+    int64_t now = 0;
+    for (const auto& layer : layers_) now += static_cast<int64_t>(layer->bytes());
+    Napi::MemoryManagement::AdjustExternalMemory(env, now - accounted_);
+    accounted_ = now;
+  }
+
+  Napi::Value length(const Napi::CallbackInfo& info) {
+    return Napi::Number::New(info.Env(), layers_.empty() ? 0 : static_cast<double>(layers_[0]->length()));
+  }
+
+  Napi::Value bytes(const Napi::CallbackInfo& info) {
+    account(info.Env());
+    return Napi::Number::New(info.Env(), static_cast<double>(accounted_));
+  }
+
+  Napi::Value addresses(const Napi::CallbackInfo& info) {
+    account(info.Env());
+    Napi::BigInt64Array array = Napi::BigInt64Array::New(info.Env(), layers_.size());
+    for (size_t i = 0; i < layers_.size(); i++) array[i] = reinterpret_cast<int64_t>(layers_[i].get());
+    return array;
+  }
+
+  Napi::Value fork(const Napi::CallbackInfo& info) {
+    int64_t length = info[0].As<Napi::Number>().Int64Value();
+    Layers copies;
+    for (const auto& layer : layers_) copies.push_back(layer->fork(length));
+    return Value().Get("constructor").As<Napi::Function>().New({Napi::External<Layers>::New(info.Env(), &copies)});
+  }
+
+  void append(const Napi::CallbackInfo& info) {
+    cpu::Parallel serial{nullptr, [](void*, size_t count, void* task, void (*call)(void*, size_t)) {
+                           for (size_t i = 0; i < count; i++) call(task, i);
+                         }};
+    cpu::Scratch scratch;
+    layer(info).append(info[1].As<Napi::Float32Array>().Data(), info[2].As<Napi::Float32Array>().Data(),
+                       info[3].As<Napi::Number>().Int64Value(), serial, scratch);
+    account(info.Env());
+  }
+
+  Napi::Value keys(const Napi::CallbackInfo& info) {
+    cpu::LayerCache& cache = layer(info);
+    Napi::Float32Array out = room(info.Env(), cache, cache.shape().headSize);
+    cache.readKeys(out.Data());
+    return out;
+  }
+
+  Napi::Value values(const Napi::CallbackInfo& info) {
+    cpu::LayerCache& cache = layer(info);
+    Napi::Float32Array out = room(info.Env(), cache, cache.shape().valueHeadSize);
+    cache.readValues(out.Data());
+    return out;
+  }
+
+  void release(const Napi::CallbackInfo& info) {
+    layers_.clear();
+    account(info.Env());
+  }
+
+  cpu::LayerCache& layer(const Napi::CallbackInfo& info) {
+    uint32_t index = info[0].As<Napi::Number>().Uint32Value();
+    if (index >= layers_.size()) throw Napi::Error::New(info.Env(), "this cache was released");
+    return *layers_[index];
+  }
+
+  static Napi::Float32Array room(Napi::Env env, const cpu::LayerCache& cache, int64_t size) {
+    const cpu::CacheShape& shape = cache.shape();
+    return Napi::Float32Array::New(env, shape.batch * shape.kvHeads * cache.length() * size);
+  }
+
+  Layers layers_;
+  int64_t accounted_ = 0;
+};
+
+}  // namespace
+
+Napi::Function defineKvCache(Napi::Env env) { return KvCache::define(env); }
+
+}  // namespace mxattn::addon
