@@ -28,8 +28,6 @@ async function compile(features) {
       ...['--outFile', 'kernel.wasm'],
       ...['-O3', '--noAssert', '--runtime', 'stub', '--importMemory'],
       ...features.flatMap((feature) => ['--enable', feature]),
-      // Vectors as arguments of functions that are exported between files, not to JavaScript.
-      ...['--disableWarning', '112'],
     ],
     { writeFile: (name, contents) => files.set(name, contents) },
   );

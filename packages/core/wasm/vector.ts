@@ -58,7 +58,7 @@ export const SMALLEST_EXPONENT: f32 = -80;
 }
 
 /** 2^x to 1e-7 relative; 0 below SMALLEST_EXPONENT. */
-export function exp2(x: v128): v128 {
+@inline export function exp2(x: v128): v128 {
   const clamped = f32x4.pmax(f32x4.splat(SMALLEST_EXPONENT), x);
   const shifted = f32x4.add(clamped, f32x4.splat(ROUND));
   const f = f32x4.sub(clamped, f32x4.sub(shifted, f32x4.splat(ROUND)));
@@ -79,7 +79,7 @@ export function exp2Of(x: f32): f32 {
 }
 
 /** To 1e-7 absolute. */
-export function tanh(x: v128): v128 {
+@inline export function tanh(x: v128): v128 {
   const e = exp2(f32x4.mul(f32x4.pmin(x, f32x4.splat(20)), f32x4.splat(2 * LOG2E)));
   return f32x4.sub(f32x4.splat(1), f32x4.div(f32x4.splat(2), f32x4.add(f32x4.splat(1), e)));
 }
