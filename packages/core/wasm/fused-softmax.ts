@@ -47,7 +47,7 @@ const rules = memory.data(2 * offsetof<BlockRule>(), 16);
 }
 
 /** The largest score of a block in each row of the group. */
-function largestOfBlocks(block: usize): v128 {
+@inline function largestOfBlocks(block: usize): v128 {
   return largestLanes(
     largestOfBlock(block),
     largestOfBlock(block + SCORE_ROW_BYTES),
@@ -109,7 +109,7 @@ function moveReferences(group: i32, top: v128, suspicious: bool): void {
 }
 
 /** Writes the codes of one row in a block. Returns their sum in 4 parts. */
-function weighBlock<T>(row: usize, rule: usize, subtractedScore: f32, codes: usize): v128 {
+@inline function weighBlock<T>(row: usize, rule: usize, subtractedScore: f32, codes: usize): v128 {
   const subtracted = f32x4.splat(subtractedScore);
   const inverse = v128.load_splat<u32>(rule, offsetof<BlockRule>('inverse'));
   const one = v128.load_splat<u32>(rule, offsetof<BlockRule>('one'));
