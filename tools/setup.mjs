@@ -1,5 +1,5 @@
 // Everything `npm run demo` and `npm test` need before they start: dependencies, generated code, TypeScript, the
-// native addon. Does only what is missing or out of date, and says what it skips.
+// WebAssembly kernel, the native addon. Does only what is missing or out of date, and says what it skips.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
@@ -19,6 +19,7 @@ installDependencies();
 if (newer(join(ortOp, 'proto', 'onnx.proto'), join(ortOp, 'src', 'model', 'onnx_pb.ts'))) {
   step('generating the protobuf reader', ['buf', 'generate'], ortOp);
 }
+buildWasm();
 step('compiling TypeScript', ['tsc', '--build'], root);
 buildAddon();
 
@@ -32,6 +33,12 @@ function installDependencies() {
   // No install scripts: onnxruntime-node's would download CUDA libraries.
   step('installing dependencies', ['--yes', PNPM, 'install', '--frozen-lockfile', '--ignore-scripts'], root);
   writeFileSync(stamp, lockfile);
+}
+
+function buildWasm() {
+  const build = join(root, 'packages', 'core', 'wasm', 'build.mjs');
+  const { status } = spawnSync(process.execPath, [build], { stdio: 'inherit' });
+  if (status !== 0) fail('compiling the WebAssembly kernel failed');
 }
 
 function buildAddon() {

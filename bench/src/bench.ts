@@ -3,9 +3,10 @@ import { join } from 'node:path';
 import { Table } from 'console-table-printer';
 import { cpuBenchmark } from './cpu.js';
 import type { Benchmark, Row } from './row.js';
+import { wasmBenchmark } from './wasm.js';
 
 /** Every benchmark by the name it is asked for: `npm run bench -- cpu`. */
-const benchmarks: Readonly<Record<string, Benchmark>> = { cpu: cpuBenchmark };
+const benchmarks: Readonly<Record<string, Benchmark>> = { cpu: cpuBenchmark, wasm: wasmBenchmark };
 
 const name = process.argv[2] ?? '';
 const benchmark = benchmarks[name];

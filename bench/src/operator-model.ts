@@ -8,40 +8,70 @@ export interface Edge {
   readonly type?: number;
 }
 
-/** One operator as a model of its own. */
-export interface OperatorModel {
+/** An operator by its edges' names. */
+export interface Node {
+  /** Empty for the standard operators. */
   readonly domain: string;
   readonly operator: string;
-  readonly inputs: readonly Edge[];
-  readonly outputs: readonly Edge[];
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
   readonly attributes: Readonly<Record<string, { readonly int: number } | { readonly float: number }>>;
 }
 
+/** A few operators as a model of their own. */
+export interface GraphModel {
+  readonly nodes: readonly Node[];
+  readonly inputs: readonly Edge[];
+  readonly outputs: readonly Edge[];
+}
+
+/** One operator as a model of its own. */
+export interface OperatorModel extends Omit<Node, 'inputs' | 'outputs'> {
+  readonly inputs: readonly Edge[];
+  readonly outputs: readonly Edge[];
+}
+
+/** The bytes of a model of one operator. */
+export function operatorModel({ inputs, outputs, ...node }: OperatorModel): Uint8Array {
+  const names = (edges: readonly Edge[]) => edges.map(({ name }) => name);
+  return graphModel({
+    nodes: [{ ...node, inputs: names(inputs), outputs: names(outputs) }],
+    inputs,
+    outputs,
+  });
+}
+
 /** The bytes of the model (onnx.proto, ModelProto). */
-export function operatorModel({ domain, operator, inputs, outputs, attributes }: OperatorModel): Uint8Array {
+export function graphModel({ nodes, inputs, outputs }: GraphModel): Uint8Array {
+  const graph = new BinaryWriter();
+  for (const node of nodes) graph.uint32(10).bytes(nodeBytes(node));
+  graph.uint32(18).string('bench');
+  for (const edge of inputs) graph.tag(11, WireType.LengthDelimited).bytes(valueInfo(edge));
+  for (const edge of outputs) graph.tag(12, WireType.LengthDelimited).bytes(valueInfo(edge));
+  const model = new BinaryWriter().tag(1, WireType.Varint).int64(8);
+  model.tag(7, WireType.LengthDelimited).bytes(graph.finish());
+  for (const domain of new Set(['', ...nodes.map((node) => node.domain)])) {
+    model.tag(8, WireType.LengthDelimited).fork().tag(1, WireType.LengthDelimited).string(domain);
+    model
+      .tag(2, WireType.Varint)
+      .int64(domain === '' ? 17 : 1)
+      .join();
+  }
+  return model.finish();
+}
+
+function nodeBytes({ domain, operator, inputs, outputs, attributes }: Node): Uint8Array {
   const node = new BinaryWriter();
-  for (const { name } of inputs) node.uint32(10).string(name);
-  for (const { name } of outputs) node.uint32(18).string(name);
-  node.uint32(26).string(operator).uint32(34).string(operator).uint32(58).string(domain);
+  for (const name of inputs) node.uint32(10).string(name);
+  for (const name of outputs) node.uint32(18).string(name);
+  node.uint32(26).string(outputs.join()).uint32(34).string(operator).uint32(58).string(domain);
   for (const [name, value] of Object.entries(attributes)) {
     node.uint32(42).fork().uint32(10).string(name);
     if ('int' in value) node.tag(3, WireType.Varint).int64(value.int).tag(20, WireType.Varint).int32(2);
     else node.tag(2, WireType.Bit32).float(value.float).tag(20, WireType.Varint).int32(1);
     node.join();
   }
-  const graph = new BinaryWriter().uint32(10).bytes(node.finish()).uint32(18).string('bench');
-  for (const edge of inputs) graph.tag(11, WireType.LengthDelimited).bytes(valueInfo(edge));
-  for (const edge of outputs) graph.tag(12, WireType.LengthDelimited).bytes(valueInfo(edge));
-  const model = new BinaryWriter().tag(1, WireType.Varint).int64(8);
-  model.tag(7, WireType.LengthDelimited).bytes(graph.finish());
-  for (const [name, version] of [
-    ['', 17],
-    [domain, 1],
-  ] as const) {
-    model.tag(8, WireType.LengthDelimited).fork();
-    model.tag(1, WireType.LengthDelimited).string(name).tag(2, WireType.Varint).int64(version).join();
-  }
-  return model.finish();
+  return node.finish();
 }
 
 function valueInfo({ name, dims, type = 1 }: Edge): Uint8Array {

@@ -9,27 +9,32 @@ import {
   referenceAttention,
   registerBackend,
   toF16,
+  wasmBackend,
 } from '@mxattn/core';
 import { isaLevels, nativeBackend } from '@mxattn/ort-op';
 import { describe, expect, it } from 'vitest';
+import { EMULATION_ERROR, FLOAT_ERROR } from './bounds.js';
 import { normal, relativeError, sameBytes } from './random.js';
 import { type Row, table } from './table.js';
 
 const precisions = ['f32', 'mxfp6', 'mxfp4'] as const;
 type Name = (typeof precisions)[number];
 
-/** Of f32 arithmetic against the f64 reference. */
-const FLOAT_ERROR = { usual: 3e-6, largeScores: 2e-5 };
-
-/** Of a native kernel against the emulation of the same recipe. */
-const EMULATION_ERROR = 1e-3;
-
 /** Rows a backend refuses, each with the reason. */
 const refused: Readonly<Record<string, Readonly<Record<string, string>>>> = {};
 
 const isas = isaLevels();
 for (const isa of isas) registerBackend(nativeBackend(isa));
-const backends = ['emulation', ...isas.map((isa) => `native-${isa}`)];
+const wasmBuilds = (['simd', 'relaxed-simd'] as const).filter((build) => {
+  const backend = wasmBackend({ build });
+  registerBackend(backend);
+  return backend.supports(table[0]!.spec, precision('mxfp6')) === true;
+});
+const backends = [
+  'emulation',
+  ...isas.map((isa) => `native-${isa}`),
+  ...wasmBuilds.map((build) => `wasm-${build}`),
+];
 
 /** Computed once for all backends. */
 function memo<T>(compute: (row: Row, name: Name) => T): (row: Row, name: Name) => T {

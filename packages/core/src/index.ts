@@ -1,5 +1,6 @@
 export * from './attention/attention.js';
 export { type Backend, backendNames, registerBackend } from './attention/backend.js';
+export { additiveBias, broadcastStrides } from './attention/bias.js';
 export {
   type AttentionTrace,
   attentionTrace,
@@ -39,3 +40,5 @@ export {
 } from './schedule/schedule.js';
 export * from './softmax/pipeline.js';
 export { type RowSoftmax, type RowTrace, rowSoftmax } from './softmax/row.js';
+export { type WasmBackendOptions, wasmBackend } from './wasm/backend.js';
+export type { WasmBuild } from './wasm/kernel.js';

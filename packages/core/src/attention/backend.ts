@@ -1,5 +1,6 @@
 import { MxattnError } from '../errors.js';
 import type { Recipe } from '../precision/recipes.js';
+import { wasmBackend } from '../wasm/backend.js';
 import { emulateAttention } from './emulation.js';
 import { referenceAttention } from './reference.js';
 import type { AttentionSpec } from './spec.js';
@@ -68,3 +69,5 @@ registerBackend({
   supports: () => true,
   attention: (tensors, spec, recipe) => emulateAttention(tensors, spec, recipe),
 });
+
+registerBackend(wasmBackend());

@@ -1,5 +1,4 @@
-import type { AttentionSpec, AttentionTensors, Backend, Recipe, ScoreTensor } from '@mxattn/core';
-import { recipes } from '@mxattn/core';
+import { additiveBias, type Backend, broadcastStrides, type Recipe, recipes } from '@mxattn/core';
 import { addon } from './addon.js';
 import { chooseIsa } from './isa.js';
 
@@ -40,7 +39,7 @@ export function nativeBackend(isa?: string): Backend {
         softcap,
         causal,
       } = spec;
-      const bias = scoreBias(tensors, spec);
+      const bias = additiveBias(tensors, spec);
       const bhsd = (data: Float32Array, headCount: number, length: number, size: number) =>
         spec.layout === 'BHSD' ? data : swapSequenceAndHeads(data, batch, length, headCount, size);
       const out = await addon().attention({
@@ -90,42 +89,4 @@ function swapSequenceAndHeads(
     }
   }
   return swapped;
-}
-
-/** Bias and mask as one additive bias: the kernel takes no other. */
-function scoreBias(
-  { bias, mask }: AttentionTensors,
-  spec: AttentionSpec,
-): ScoreTensor<Float32Array> | undefined {
-  if (!mask) return bias;
-  const masked = Float32Array.from(mask.data, (keep) => (keep ? 0 : -Infinity));
-  if (!bias) return { data: masked, dims: mask.dims };
-  const dims = [spec.batch, spec.heads, spec.queryLength, spec.keyLength];
-  const data = new Float32Array(dims.reduce((product, size) => product * size));
-  const biasStrides = broadcastStrides(bias.dims);
-  const maskStrides = broadcastStrides(mask.dims);
-  let at = 0;
-  for (let b = 0; b < dims[0]!; b++) {
-    for (let h = 0; h < dims[1]!; h++) {
-      for (let q = 0; q < dims[2]!; q++) {
-        for (let k = 0; k < dims[3]!; k++) {
-          const index = (s: readonly number[]) => b * s[0]! + h * s[1]! + q * s[2]! + k * s[3]!;
-          data[at++] = bias.data[index(biasStrides)]! + masked[index(maskStrides)]!;
-        }
-      }
-    }
-  }
-  return { data, dims };
-}
-
-/** Steps in elements along [batch, heads, queryLength, keyLength]; 0 along broadcast axes. */
-function broadcastStrides(dims: readonly number[]): [number, number, number, number] {
-  const strides: [number, number, number, number] = [0, 0, 0, 0];
-  let stride = 1;
-  for (let axis = dims.length - 1; axis >= 0; axis--) {
-    const size = dims[axis]!;
-    if (size !== 1) strides[4 - dims.length + axis] = stride;
-    stride *= size;
-  }
-  return strides;
 }
