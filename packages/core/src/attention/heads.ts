@@ -47,15 +47,15 @@ export function runHeads(
   kernel: HeadKernel,
   output: Reals,
 ): void {
-  const { batch, heads, kvHeads, queryLength, keyLength, keyCapacity, headSize, valueHeadSize, layout } =
-    spec;
+  const { batch, heads, kvHeads, queryLength, keyLength, headSize, valueHeadSize, layout } = spec;
+  const capacity = spec.keyCapacity ?? keyLength;
   output.fill(0);
   const scores = new Float64Array(keyLength);
   const out = new Float64Array(valueHeadSize);
   const group = heads / kvHeads;
   for (let b = 0; b < batch; b++) {
     for (let kvHead = 0; kvHead < kvHeads; kvHead++) {
-      const keys = gatherHead(tensors.key, layout, kvHeads, keyLength, headSize, b, kvHead, keyCapacity);
+      const keys = gatherHead(tensors.key, layout, kvHeads, keyLength, headSize, b, kvHead, capacity);
       const values = gatherHead(
         tensors.value,
         layout,
@@ -64,7 +64,7 @@ export function runHeads(
         valueHeadSize,
         b,
         kvHead,
-        keyCapacity,
+        capacity,
       );
       kernel.prepareKey(keys);
       kernel.prepareValue(values);

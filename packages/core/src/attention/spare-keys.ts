@@ -7,19 +7,24 @@ export function withoutSpareKeys(
   spec: AttentionSpec,
 ): { tensors: AttentionTensors; spec: AttentionSpec } {
   const { keyLength, keyCapacity, headSize, valueHeadSize } = spec;
-  if (keyCapacity === keyLength) return { tensors, spec };
+  if (keyCapacity === null || keyCapacity === keyLength) return { tensors, spec };
   return {
     tensors: {
       ...tensors,
-      key: firstTokens(tensors.key, spec, headSize),
-      value: firstTokens(tensors.value, spec, valueHeadSize),
+      key: firstTokens(tensors.key, spec, keyCapacity, headSize),
+      value: firstTokens(tensors.value, spec, keyCapacity, valueHeadSize),
     },
-    spec: { ...spec, keyCapacity: keyLength },
+    spec: { ...spec, keyCapacity: null },
   };
 }
 
-function firstTokens(data: Float32Array, spec: AttentionSpec, channels: number): Float32Array {
-  const { batch, kvHeads, keyLength, keyCapacity, layout } = spec;
+function firstTokens(
+  data: Float32Array,
+  spec: AttentionSpec,
+  keyCapacity: number,
+  channels: number,
+): Float32Array {
+  const { batch, kvHeads, keyLength, layout } = spec;
   // BHSD: a run of tokens per head; BSHD: one per sequence, each token with all heads.
   const [runs, token] = layout === 'BHSD' ? [batch * kvHeads, channels] : [batch, kvHeads * channels];
   const compact = new Float32Array(runs * keyLength * token);

@@ -28,9 +28,9 @@ export interface AttentionSpec {
   readonly keyLength: number;
   /**
    * Tokens that the key and value tensors have room for, as in a cache that is allocated once; those from keyLength on
-   * are never read. Usually keyLength.
+   * are never read. Null: no more than keyLength.
    */
-  readonly keyCapacity: number;
+  readonly keyCapacity: number | null;
   /** Channels of query and key. */
   readonly headSize: number;
   /** Channels of value and output. */
@@ -50,7 +50,7 @@ export type AttentionSpecInit = Pick<AttentionSpec, 'heads' | 'queryLength' | 'k
   Partial<AttentionSpec>;
 
 /**
- * Completes and checks a spec. Defaults: batch 1, keyCapacity = keyLength, as many key/value heads as heads, valueHeadSize =
+ * Completes and checks a spec. Defaults: batch 1, no spare key capacity, as many key/value heads as heads, valueHeadSize =
  * headSize, layout BHSD, scale 1 / sqrt(headSize), no causal mask, window or softcap.
  *
  * @throws MxattnError naming the field that is out of range.
@@ -58,7 +58,7 @@ export type AttentionSpecInit = Pick<AttentionSpec, 'heads' | 'queryLength' | 'k
 export function attentionSpec(init: AttentionSpecInit): AttentionSpec {
   const spec: AttentionSpec = {
     batch: 1,
-    keyCapacity: init.keyLength,
+    keyCapacity: null,
     kvHeads: init.heads,
     valueHeadSize: init.headSize,
     layout: 'BHSD',
@@ -74,13 +74,12 @@ export function attentionSpec(init: AttentionSpecInit): AttentionSpec {
     'kvHeads',
     'queryLength',
     'keyLength',
-    'keyCapacity',
     'headSize',
     'valueHeadSize',
   ] as const;
   for (const field of sizes) {
     // Sequences may be empty (a cache before its first token); sizes of the model may not.
-    const least = /Length$|^batch$|^keyCapacity$/.test(field) ? 0 : 1;
+    const least = field.endsWith('Length') || field === 'batch' ? 0 : 1;
     if (!Number.isInteger(spec[field]) || spec[field] < least) {
       throw new MxattnError(`attention spec: ${field} is ${spec[field]}, expected an integer >= ${least}`);
     }
@@ -88,9 +87,12 @@ export function attentionSpec(init: AttentionSpecInit): AttentionSpec {
   if (spec.heads % spec.kvHeads !== 0) {
     throw new MxattnError(`attention spec: kvHeads (${spec.kvHeads}) does not divide heads (${spec.heads})`);
   }
-  if (spec.keyCapacity < spec.keyLength) {
+  if (
+    spec.keyCapacity !== null &&
+    !(Number.isInteger(spec.keyCapacity) && spec.keyCapacity >= spec.keyLength)
+  ) {
     throw new MxattnError(
-      `attention spec: keyCapacity (${spec.keyCapacity}) is less than keyLength (${spec.keyLength})`,
+      `attention spec: keyCapacity is ${spec.keyCapacity}, expected null or an integer from keyLength, ${spec.keyLength}`,
     );
   }
   if (!Number.isFinite(spec.scale)) throw new MxattnError(`attention spec: scale is ${spec.scale}`);

@@ -76,7 +76,7 @@ function checkScoreTensor(
  */
 export function checkTensors(tensors: AttentionTensors, spec: AttentionSpec): void {
   const queries: [string, number] = ['queryLength', spec.queryLength];
-  const keys: [string, number] = ['keyCapacity', spec.keyCapacity];
+  const keys: [string, number] = ['keyCapacity', spec.keyCapacity ?? spec.keyLength];
   const kvHeads: [string, number] = ['kvHeads', spec.kvHeads];
   checkDense('query', tensors.query, spec, ['heads', spec.heads], queries, ['headSize', spec.headSize]);
   checkDense('key', tensors.key, spec, kvHeads, keys, ['headSize', spec.headSize]);
