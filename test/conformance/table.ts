@@ -102,6 +102,10 @@ export const table: readonly Row[] = [
   row('bias per key', base, () => bias([150], (i) => Math.sin(i))),
   row('bias of three axes', base, () => bias([2, 1, 150], (i) => Math.sin(i))),
   row('the same bias for every key', base, () => bias([1, 1, 70, 1], () => -65504)),
+  row('the same bias for every key, beside a sink', base, () => ({
+    sinks: Float32Array.of(2, -1),
+    ...bias([1, 2, 1, 1], (i) => 3 * i - 1),
+  })),
   row('bias by distance (ALiBi)', base, () =>
     bias([1, 2, 70, 150], (i) => {
       const [slope, query, key] = [i < 70 * 150 ? 1 / 2 : 1 / 16, Math.floor(i / 150) % 70, i % 150];

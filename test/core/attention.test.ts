@@ -272,17 +272,21 @@ describe('attention()', () => {
   const tensors = { query: normal(48, 1), key: normal(80, 2), value: normal(80, 3) };
 
   test('takes the best backend that supports the call', async () => {
-    expect(await attention(tensors, spec)).toEqual(referenceAttention(tensors, spec));
-    expect(await attention(tensors, spec, { precision: 'mxfp4' })).toEqual(
-      emulateAttention(tensors, spec, recipes.mxfp4),
+    expect(await attention(tensors, spec)).toEqual(await attention(tensors, spec, { backend: 'wasm' }));
+    // What the WebAssembly kernel has not, the emulation has.
+    expect(await attention(tensors, spec, { precision: 'mxfp8' })).toEqual(
+      emulateAttention(tensors, spec, recipes.mxfp8),
+    );
+    expect(await attention(tensors, spec, { backend: 'reference' })).toEqual(
+      referenceAttention(tensors, spec),
     );
     registerBackend({
       name: 'ones',
-      priority: 5,
+      priority: 6,
       supports: ({ causal }) => causal || 'needs a causal mask',
       attention: async ({ query }) => new Float32Array(query.length).fill(1),
     });
-    expect(backendNames()).toEqual(['ones', 'reference', 'emulation']);
+    expect(backendNames()).toEqual(['ones', 'wasm', 'reference', 'emulation']);
     expect((await attention(tensors, { ...spec, causal: true }))[0]).toBe(1);
     expect((await attention(tensors, spec))[0]).not.toBe(1);
     await expect(attention(tensors, spec, { backend: 'ones' })).rejects.toThrow(

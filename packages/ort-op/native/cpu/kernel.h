@@ -98,9 +98,14 @@ MXATTN_INLINE void maskScores(const Problem& problem, const Rows& rows, int row,
     const float* bias = problem.bias + rows.batch * problem.biasBatchStride + head * problem.biasHeadStride +
                         query * problem.biasQueryStride;
     if (problem.biasKeyStride == 0) {
-      // The same for every key: only minus infinity changes a softmax.
+      // The same for every key changes no softmax, unless it is minus infinity or NaN, or there is a sink beside the keys.
+      // Adding it all the same would cost digits of the scores.
       if (*bias == -kInfinity) {
         for (int v = 0; v < kTileVectors; v++) store(scores + v * kLanes, splat(-kInfinity));
+      } else if (problem.sinks || std::isnan(*bias)) {
+        for (int v = 0; v < kTileVectors; v++) {
+          store(scores + v * kLanes, load<Floats>(scores + v * kLanes) + *bias * kLog2e);
+        }
       }
     } else {
       for (int v = 0; v < kTileVectors; v++) {
