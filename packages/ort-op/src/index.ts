@@ -18,6 +18,7 @@ export {
   type ValueSignature,
   writeModel,
 } from './model/index.js';
+export type { NativeFeed, NativeSession } from './native/addon.js';
 export { nativeBackend } from './native/backend.js';
 export { addonStatus, isaLevels } from './native/isa.js';
 export { measurePeaks, openNativeSession } from './native/session.js';
