@@ -66,7 +66,7 @@ MXATTN_INLINE Floats sumOfLanes(Floats x) {
 }
 
 // Below this a weight 2^x is 0. It would change no sum of fewer than 2^50 weights with one near 1 among them, and
-// products with it would be subnormal numbers, which cost a hundred times as much as others.
+// products with it would be subnormal numbers, which cost many times as much as others.
 constexpr float kSmallestExponent = -80.f;
 
 // Lane j of `a` where bit Distance of j is 0, else of `b`; with Swapped, of lane j ^ Distance.
