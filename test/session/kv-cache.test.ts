@@ -114,6 +114,7 @@ describe('a native cache', () => {
     expect(kvCacheBytes(last)).toBeGreaterThan(0);
     last.dispose();
     expect(kvCacheBytes(last)).toBe(0);
+    await expect(native.run(llmFeeds([1], outputs))).rejects.toThrow('this key/value cache was disposed of');
   });
 
   it('stays a matter of tensors where no one format serves', async () => {

@@ -1,8 +1,8 @@
 // The part of ONNX Runtime's C API that mxattn uses.
 //
 // ONNX Runtime ships no headers through npm. Its function table (OrtApi) is append-only: a function keeps its
-// index for ever, so each one is declared here by its index and signature. The indices were checked against
-// ONNX Runtime 1.20 to 1.30.
+// index for ever, so each one is declared here by its index and signature. They are exercised with
+// ONNX Runtime 1.30.
 #pragma once
 
 #include <cstddef>
@@ -65,7 +65,6 @@ constexpr uint32_t kApiVersion = 20;
   F(CreateStatus, 0, Status*, (ErrorCode, const char*))                                                      \
   F(GetErrorMessage, 2, const char*, (const Status*))                                                        \
   F(CreateEnv, 3, Status*, (LoggingLevel, const char*, Env**))                                               \
-  F(CreateSession, 7, Status*, (const Env*, const char*, const SessionOptions*, Session**))                  \
   F(CreateSessionFromArray, 8, Status*, (const Env*, const void*, size_t, const SessionOptions*, Session**)) \
   F(Run, 9, Status*,                                                                                         \
     (Session*, const RunOptions*, const char* const*, const Value* const*, size_t, const char* const*,       \
@@ -99,7 +98,6 @@ constexpr uint32_t kApiVersion = 20;
   F(KernelContext_GetInput, 90, Status*, (const KernelContext*, size_t, const Value**))                      \
   F(KernelContext_GetOutput, 91, Status*, (KernelContext*, size_t, const int64_t*, size_t, Value**))         \
   F(ReleaseStatus, 93, void, (Status*))                                                                      \
-  F(ReleaseMemoryInfo, 94, void, (MemoryInfo*))                                                              \
   F(ReleaseSession, 95, void, (Session*))                                                                    \
   F(ReleaseValue, 96, void, (Value*))                                                                        \
   F(ReleaseTensorTypeAndShapeInfo, 99, void, (TensorInfo*))                                                  \

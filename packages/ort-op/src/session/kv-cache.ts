@@ -13,7 +13,8 @@ interface SharedCache {
   busy: boolean;
   /** Tensors that stand for it. */
   tensors: number;
-  failed: boolean;
+  /** Why it cannot be continued. */
+  gone?: 'failed' | 'disposed';
 }
 
 /** What a `present` tensor of a session with native caches holds in the place of data. */
@@ -99,7 +100,7 @@ export class KvCaches {
       },
       fail: () => {
         shared.busy = false;
-        shared.failed = true;
+        shared.gone = 'failed';
         shared.native.release();
       },
     };
@@ -128,10 +129,12 @@ export class KvCaches {
     const all = past.flatMap(({ key, value }) => [handleOf(key), handleOf(value)]);
     if (!all.every((each) => each?.shared === first.shared && each.length === first.length)) return undefined;
     const { shared, length } = first;
-    if (shared.failed)
+    if (shared.gone === 'failed') {
       throw new MxattnError('this key/value cache is spoilt: a run that appended to it failed');
+    }
+    if (shared.gone) throw new MxattnError('this key/value cache was disposed of; start with an empty one');
     if (!shared.busy && shared.native.length === length) return shared;
-    return { native: shared.native.fork(length), busy: false, tensors: 0, failed: false };
+    return { native: shared.native.fork(length), busy: false, tensors: 0 };
   }
 
   /** A new cache with the data of these tensors. */
@@ -153,7 +156,7 @@ export class KvCaches {
         native.append(layer, dataOf(key), dataOf(value), length);
       });
     }
-    return { native, busy: false, tensors: 0, failed: false };
+    return { native, busy: false, tensors: 0 };
   }
 
   private presentTensor(shared: SharedCache, name: string, batch: number, length: number): Tensor {
@@ -171,7 +174,9 @@ export class KvCaches {
         if (disposed) return;
         disposed = true;
         shared.tensors--;
-        if (shared.tensors === 0 && !shared.busy) shared.native.release();
+        if (shared.tensors > 0 || shared.busy) return;
+        shared.gone ??= 'disposed';
+        shared.native.release();
       },
     });
     handles.set(tensor, handle);
