@@ -103,7 +103,7 @@ constexpr uint32_t kApiVersion = 20;
   F(ReleaseTensorTypeAndShapeInfo, 99, void, (TensorInfo*))                                                  \
   F(ReleaseSessionOptions, 100, void, (SessionOptions*))                                                     \
   F(ReleaseCustomOpDomain, 101, void, (CustomOpDomain*))                                                     \
-  F(AddFreeDimensionOverrideByName, 123, Status*, (SessionOptions*, const char*, int64_t))                   \
+  F(AddFreeDimensionOverrideByName, 124, Status*, (SessionOptions*, const char*, int64_t))                   \
   F(AddSessionConfigEntry, 130, Status*, (SessionOptions*, const char*, const char*))                        \
   F(KernelContext_ParallelFor, 274, Status*,                                                                 \
     (const KernelContext*, void (*)(void*, size_t), size_t, size_t, void*))
