@@ -1,7 +1,15 @@
 import { create } from '@bufbuild/protobuf';
+import { NodeList } from '../model/build.js';
 import { fusedDomain, fusedOperator } from '../model/fused-operator.js';
 import { usedValues } from '../model/graph-index.js';
-import { DataType, type GraphProto, intAttribute, type ModelProto, type NodeProto } from '../model/index.js';
+import {
+  DataType,
+  type GraphProto,
+  intAttribute,
+  type ModelProto,
+  type NodeProto,
+  opsets,
+} from '../model/index.js';
 import { copy } from '../model/messages.js';
 import { ValueInfoProtoSchema } from '../model/onnx_pb.js';
 import { modelInputs, type ValueSignature } from '../model/signature.js';
@@ -43,6 +51,8 @@ export function withNativeCache(model: ModelProto): NativeCacheModel | { readonl
   const layers: CacheLayer[] = [];
   const removed = new Set<NodeProto>();
   const replaced = new Map<NodeProto, NodeProto>();
+  const shapes = new Map<NodeProto, NodeProto[]>();
+  const opset = opsets(model).get('') ?? 1;
   for (const node of nodes) {
     const key = joins.at(node.input[1]!);
     const value = joins.at(node.input[2]!);
@@ -57,13 +67,18 @@ export function withNativeCache(model: ModelProto): NativeCacheModel | { readonl
       headSize: key.size,
       valueHeadSize: value.size,
     });
-    removed.add(key.node).add(value.node);
+    for (const join of [key, value]) {
+      removed.add(join.node);
+      for (const reader of join.shapeReaders) shapes.set(reader, joinedShape(reader, join, opset));
+    }
     const [query, , , bias, precision] = node.input as [string, string, string, string, string];
     replaced.set(node, copy(node, { input: [query, key.added, value.added, bias, precision, cacheInput] }));
   }
   if (layers.length === 0) return { reason: 'no attention was replaced' };
 
-  const rest = graph.node.filter((node) => !removed.has(node)).map((node) => replaced.get(node) ?? node);
+  const rest = graph.node
+    .filter((node) => !removed.has(node))
+    .flatMap((node) => shapes.get(node) ?? replaced.get(node) ?? node);
   const used = new Set(rest.flatMap((node) => [...usedValues(node)]));
   const past = new Set(layers.flatMap(({ pastKey, pastValue }) => [pastKey, pastValue]));
   const present = new Set(layers.flatMap(({ presentKey, presentValue }) => [presentKey, presentValue]));
@@ -101,6 +116,19 @@ interface Join {
   readonly present: string;
   readonly heads: number;
   readonly size: number;
+  /** Shape nodes that read `present`. */
+  readonly shapeReaders: readonly NodeProto[];
+}
+
+/** What a Shape node gives of past and new tokens joined, from the shapes of both. */
+function joinedShape(reader: NodeProto, { past, added }: Join, opset: number): NodeProto[] {
+  const list = new NodeList(`mxattn.${reader.output[0]}.`, opset);
+  const length = list.add('Add', [list.sizes(past.name, 2, 3), list.sizes(added, 2, 3)]);
+  const shape = list.concat(list.sizes(past.name, 0, 2), length, list.sizes(past.name, 3, 4));
+  const start = list.ints(intAttribute(reader, 'start', 0));
+  const end = list.ints(intAttribute(reader, 'end', Number.MAX_SAFE_INTEGER));
+  list.add('Slice', [shape, start, end], [], reader.output[0]);
+  return list.nodes;
 }
 
 class Joins {
@@ -122,7 +150,7 @@ class Joins {
     }
   }
 
-  /** The Concat of a float32 input [batch, heads, past, size] and new tokens, read by one attention alone. */
+  /** The Concat of a float32 input [batch, heads, past, size] and new tokens, read by one attention, and but for their shape by nothing else. */
   at(present: string): Join | undefined {
     const node = this.producers.get(present);
     if (node?.opType !== 'Concat' || node.input.length !== 2) return undefined;
@@ -132,10 +160,12 @@ class Joins {
     if ((axis !== 2 && axis !== -2) || past?.type !== 'float32' || past.dims.length !== 4) return undefined;
     const [, heads, , size] = past.dims;
     if (typeof heads !== 'number' || typeof size !== 'number' || !this.outputs.has(present)) return undefined;
-    if (this.consumers.get(present)?.length !== 1) return undefined;
-    // Without the tensor its shape is still known, but nothing else.
+    // Without the tensors their shapes are still known, but nothing else.
+    const readers = this.consumers.get(present) ?? [];
+    const shapeReaders = readers.filter(({ opType, domain }) => opType === 'Shape' && domain === '');
+    if (readers.length !== shapeReaders.length + 1) return undefined;
     const others = this.consumers.get(pastName)!.filter((user) => user !== node);
     if (others.some(({ opType }) => opType !== 'Shape')) return undefined;
-    return { node, past, added, present, heads, size };
+    return { node, past, added, present, heads, size, shapeReaders };
   }
 }
