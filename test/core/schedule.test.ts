@@ -55,6 +55,9 @@ describe('precisionAt', () => {
     expect(() => layers.precisionAt({ layer: 2 })).toThrow(/number of layers/);
     expect(layers.precisionAt({ layer: 2, layers: 3 })).toBe('mxfp6');
     expect(layers.precisionAt({ layer: 1, layers: 3 })).toBe('mxfp4');
+    const tokens = schedule({ default: 'mxfp4', rules: [{ tokens: [0, 31], precision: 'mxfp6' }] });
+    expect([0, 31, 32].map((token) => tokens.precisionAt({ token }))).toEqual(['mxfp6', 'mxfp6', 'mxfp4']);
+    expect(() => tokens.precisionAt()).toThrow(/depends on the token/);
     const phases = schedule({ default: 'f32', rules: [{ phase: 'prefill', precision: 'mxfp8' }] });
     expect(() => phases.precisionAt()).toThrow(/depends on the phase/);
   });
@@ -109,6 +112,7 @@ describe('forms', () => {
         steps: range,
         layers: range,
         phase: fc.constantFrom('prefill' as const, 'decode' as const),
+        tokens: range,
         precision: fc.constantFrom(...NAMES),
       },
       { requiredKeys: ['precision'] },
@@ -142,6 +146,7 @@ describe('errors name the bad part', () => {
       { default: 'f32', steps: 4, rules: [{ precision: 'f32', steps: [0, 4] }] },
       /rules\[0\]\.steps .* beyond 4/,
     ],
+    [{ default: 'f32', rules: [{ precision: 'f32', tokens: [-2, -1] }] }, /rules\[0\]\.tokens .* no end/],
     [{ default: 'f32', rules: [{ precision: 'f32', phase: 'train' }] }, /rules\[0\]\.phase is "train"/],
     [null, /expected an object/],
   ];

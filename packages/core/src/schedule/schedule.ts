@@ -14,6 +14,8 @@ export interface SchedulePosition {
   /** Attention layers of the model. */
   readonly layers?: number;
   readonly phase?: Phase;
+  /** Place in its sequence of the first token that the run computes: the tokens that the cache holds. */
+  readonly token?: number;
 }
 
 /** First and last index, both inclusive; negative ones count from the end, -1 being the last. */
@@ -24,6 +26,8 @@ export interface ScheduleRule {
   readonly steps?: IndexRange;
   readonly layers?: IndexRange;
   readonly phase?: Phase;
+  /** Places in the sequence, from 0; a run counts as the place of its first token. Not counted from the end. */
+  readonly tokens?: IndexRange;
   readonly precision: PrecisionName;
 }
 
@@ -74,9 +78,11 @@ export class Schedule {
     const steps = position.steps ?? this.steps ?? undefined;
     checkIndex('step', position.step, steps);
     checkIndex('layer', position.layer, position.layers);
+    checkIndex('token', position.token, undefined);
     const rule = this.rules.find(
       (rule) =>
         holdsPhase(rule.phase, position.phase) &&
+        holdsRange('token', rule.tokens, position.token, undefined) &&
         holdsRange('layer', rule.layers, position.layer, position.layers) &&
         holdsRange('step', rule.steps, position.step, steps),
     );
@@ -98,7 +104,7 @@ export class Schedule {
    */
   toString(): string {
     if (this.rules.length === 0 && this.steps === null) return this.default;
-    const stepsOnly = this.rules.every((rule) => rule.steps && !rule.layers && !rule.phase);
+    const stepsOnly = this.rules.every((rule) => rule.steps && !rule.layers && !rule.phase && !rule.tokens);
     if (!stepsOnly || this.steps === null) return JSON.stringify(this);
     return segments(Array.from({ length: this.steps }, (_, step) => this.precisionAt({ step })))
       .map(({ count, precision }) => `${count}:${precision}`)
@@ -125,16 +131,21 @@ function holdsPhase(wanted: Phase | undefined, phase: Phase | undefined): boolea
   return wanted === phase;
 }
 
+const remedies = {
+  step: 'pass run(feeds, { step })',
+  layer: 'pass the layer',
+  token: 'pass the token',
+} as const;
+
 function holdsRange(
-  name: 'step' | 'layer',
+  name: keyof typeof remedies,
   range: IndexRange | undefined,
   index: number | undefined,
   count: number | undefined,
 ): boolean {
   if (!range) return true;
   if (index === undefined) {
-    const remedy = name === 'step' ? 'pass run(feeds, { step })' : 'pass the layer';
-    throw new MxattnError(`this schedule depends on the ${name}: ${remedy}`);
+    throw new MxattnError(`this schedule depends on the ${name}: ${remedies[name]}`);
   }
   const [first, last] = range.map((bound) => {
     if (bound >= 0) return bound;
@@ -189,16 +200,23 @@ function checkRange(where: string, range: unknown, count: number | null): IndexR
 }
 
 function checkRule(where: string, rule: ScheduleRule, steps: number | null): ScheduleRule {
-  checkKeys(`schedule: ${where}`, rule, ['steps', 'layers', 'phase', 'precision']);
+  checkKeys(`schedule: ${where}`, rule, ['steps', 'layers', 'phase', 'tokens', 'precision']);
   if (rule.phase !== undefined && rule.phase !== 'prefill' && rule.phase !== 'decode') {
     throw new MxattnError(
       `schedule: ${where}.phase is ${JSON.stringify(rule.phase)}, expected prefill or decode`,
+    );
+  }
+  const tokens = rule.tokens === undefined ? undefined : checkRange(`${where}.tokens`, rule.tokens, null);
+  if (tokens && tokens[0] < 0) {
+    throw new MxattnError(
+      `schedule: ${where}.tokens is ${JSON.stringify(tokens)}, but a sequence has no end`,
     );
   }
   return {
     ...(rule.steps === undefined ? {} : { steps: checkRange(`${where}.steps`, rule.steps, steps) }),
     ...(rule.layers === undefined ? {} : { layers: checkRange(`${where}.layers`, rule.layers, null) }),
     ...(rule.phase === undefined ? {} : { phase: rule.phase }),
+    ...(tokens ? { tokens } : {}),
     precision: checkPrecision(`${where}.precision`, rule.precision),
   };
 }

@@ -1,4 +1,4 @@
-import { MxattnError, type Phase, precision, type Schedule, schedule } from '@mxattn/core';
+import { MxattnError, precision, type Schedule, schedule } from '@mxattn/core';
 import type { Feeds } from './feeds.js';
 import type { MxattnSessionOptions } from './options.js';
 import type { MxattnRunOptions } from './run-options.js';
@@ -19,14 +19,16 @@ export function layerPrecisions(
   plan: Schedule,
   layers: number,
   feeds: Feeds,
-  { step, steps, phase = phaseOf(feeds) }: MxattnRunOptions,
+  { step, steps, phase }: MxattnRunOptions,
 ): Int32Array {
+  const token = cachedTokens(feeds);
   const ids = new Int32Array(layers);
   for (let layer = 0; layer < layers; layer++) {
     const name = plan.precisionAt({
       layer,
       layers,
-      phase,
+      phase: phase ?? (token > 0 ? 'decode' : 'prefill'),
+      token,
       ...(step === undefined ? {} : { step }),
       ...(steps === undefined ? {} : { steps }),
     });
@@ -36,27 +38,36 @@ export function layerPrecisions(
 }
 
 /**
- * The formats of native caches by layer: that of decoding.
+ * The formats of native caches by layer: what it decodes with, after the first tokens.
  *
- * @returns Precision ids; undefined where a layer is exact in one phase and quantised in the other, or changes by step, so
+ * @returns Precision ids; undefined where a layer is exact in one run and quantised in another, or changes by step, so
  * that no one format serves.
  */
 export function cacheFormats(plan: Schedule, layers: number): number[] | undefined {
   if (plan.needsStep) return undefined;
+  // Where some rule begins or ends to hold, and so all places in the sequence that may differ.
+  const tokens = [
+    0,
+    ...plan.rules.flatMap((rule) => (rule.tokens ? [rule.tokens[0], rule.tokens[1] + 1] : [])),
+  ];
+  const latest = Math.max(...tokens);
   const formats: number[] = [];
   for (let layer = 0; layer < layers; layer++) {
-    const at = (phase: Phase) => plan.precisionAt({ layer, layers, phase });
-    const [prefill, decode] = [at('prefill'), at('decode')];
-    if ((prefill === 'f32') !== (decode === 'f32')) return undefined;
-    formats.push(precision(decode).id);
+    const exact = (['prefill', 'decode'] as const).flatMap((phase) =>
+      tokens.map((token) => plan.precisionAt({ layer, layers, phase, token }) === 'f32'),
+    );
+    if (new Set(exact).size > 1) return undefined;
+    formats.push(precision(plan.precisionAt({ layer, layers, phase: 'decode', token: latest })).id);
   }
   return formats;
 }
 
-/** A cache is a pair of inputs named past...; its sequence is the last but one axis. */
-function phaseOf(feeds: Feeds): Phase {
-  const decoding = Object.entries(feeds).some(
-    ([name, tensor]) => /^past/.test(name) && (tensor.dims.at(-2) ?? 0) > 0,
+/** Tokens in the cache that is fed: its inputs are named past... (.encoder. for the other one of a decoder), its sequence is the last but one axis. */
+function cachedTokens(feeds: Feeds): number {
+  return Math.max(
+    0,
+    ...Object.entries(feeds).map(([name, tensor]) =>
+      /^past(?!.*\.encoder\.)/.test(name) ? (tensor.dims.at(-2) ?? 0) : 0,
+    ),
   );
-  return decoding ? 'decode' : 'prefill';
 }
