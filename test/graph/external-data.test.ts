@@ -91,6 +91,25 @@ describe('a model with its weights in another file', () => {
     await expect(open(readFileSync(path))).rejects.toThrow(/weights\.bin/);
   });
 
+  it('runs in a session that is given its weights as bytes', async () => {
+    const data = new Uint8Array(readFileSync(join(folder, 'weights.bin')));
+    const create = (bytes: Uint8Array) =>
+      createSession(readFileSync(path), {
+        backend: 'native',
+        threads: 2,
+        externalData: [{ path: 'weights.bin', data: bytes }],
+      });
+    const session = await create(data);
+    const answers = await session.run(zooFeeds(name));
+    const whole = await runStock(zooModel(name), zooFeeds(name));
+    for (const output of session.outputNames) {
+      expect(relativeError(answers[output] as never, whole[output] as never)).toBeLessThan(1e-4);
+    }
+    await expect(create(data.subarray(0, 5000))).rejects.toThrow(
+      /tensor ".*" is at \d+ to \d+ of "weights\.bin", which has 5000 bytes/,
+    );
+  });
+
   it('is converted without its weights being read', () => {
     const model = zooModel(name);
     // Nothing reads them, so there is no need for the file to exist.

@@ -1,6 +1,6 @@
 export { bodies, floatAttribute, intAttribute, intsAttribute, stringAttribute } from './attributes.js';
 export { DataType, isComputed, tensorType } from './element-types.js';
-export { externalFiles } from './external.js';
+export { externalFiles, withExternalData } from './external.js';
 export type { Fact } from './facts.js';
 export { GraphIndex, type Opsets, opsets } from './graph-index.js';
 export type { GraphProto, ModelProto, NodeProto, TensorProto } from './onnx_pb.js';

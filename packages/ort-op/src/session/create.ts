@@ -1,6 +1,14 @@
 import { MxattnError, precision, type Schedule } from '@mxattn/core';
 import type { InferenceSession } from 'onnxruntime-common';
-import { type ModelProto, type ModelSource, modelInputs, modelOutputs, writeModel } from '../model/index.js';
+import {
+  type ModelProto,
+  type ModelSource,
+  modelInputs,
+  modelOutputs,
+  readModel,
+  withExternalData,
+  writeModel,
+} from '../model/index.js';
 import { addon, type NativeSession } from '../native/addon.js';
 import { nativeRecipes } from '../native/backend.js';
 import { addonStatus, chooseIsa } from '../native/isa.js';
@@ -13,7 +21,13 @@ import {
 } from '../rewrite/index.js';
 import { FusedSession } from './fused-session.js';
 import { KvCaches } from './kv-cache.js';
-import { type MxattnSessionOptions, nativeOptions, stockOptions, unsupportedOption } from './options.js';
+import {
+  externalDataFiles,
+  type MxattnSessionOptions,
+  nativeOptions,
+  stockOptions,
+  unsupportedOption,
+} from './options.js';
 import { cacheFormats, sessionSchedule } from './precision.js';
 import type { SessionReport } from './report.js';
 import { findRuntime } from './runtime.js';
@@ -64,7 +78,10 @@ export async function createSession(
     return stock({ reason: obstacle, replaced: [], left: [] });
   }
   const isa = chooseIsa(options.isa);
-  const { model, report } = convertModel(bytesOrPath);
+  const files = externalDataFiles(options);
+  const original =
+    files instanceof Map && files.size > 0 ? withExternalData(readModel(bytesOrPath), files) : bytesOrPath;
+  const { model, report } = convertModel(original, { crossAttention: options.crossAttention ?? false });
   const plan = asked ?? storedSchedule(model);
   checkPrecisions(plan);
   const { replaced, left } = report;

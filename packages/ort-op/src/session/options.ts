@@ -18,6 +18,8 @@ export interface MxattnSessionOptions extends InferenceSession.SessionOptions {
   readonly schedule?: Schedule | ScheduleJson | string;
   /** Default `auto`. */
   readonly backend?: SessionBackend;
+  /** Also replace attention between different activations, as of a decoder to its encoder. Default: false. */
+  readonly crossAttention?: boolean;
   /**
    * Where the key/value cache lives. `native` (default, where the model and the schedule allow it): in native memory, at
    * the precision of the attention, appended in place; `present` outputs are opaque tensors, which the next run takes as
@@ -42,13 +44,37 @@ export function unsupportedOption(options: MxattnSessionOptions): string | undef
   }
   if (options.enableProfiling) return 'enableProfiling is not supported';
   if (options.optimizedModelFilePath) return 'optimizedModelFilePath is not supported';
-  if (options.externalData?.length)
-    return 'externalData is not supported; pass the path of the model instead';
+  const files = externalDataFiles(options);
+  if (typeof files === 'string') return files;
   const locations = options.preferredOutputLocation;
   for (const location of typeof locations === 'object' ? Object.values(locations) : [locations ?? 'cpu']) {
     if (location !== 'cpu') return `preferredOutputLocation is "${location}"; only cpu is supported`;
   }
   return undefined;
+}
+
+/** A model that is handed over as bytes has to be smaller than this, by the rules of protobuf. */
+const LARGEST_MODEL = 2 ** 31 - 1;
+
+/**
+ * The contents of `externalData`, by their paths. A plain path is a file beside the model, which is read from there.
+ *
+ * @returns Or why they cannot be used.
+ */
+export function externalDataFiles({
+  externalData = [],
+}: Pick<InferenceSession.SessionOptions, 'externalData'>): Map<string, Uint8Array> | string {
+  const files = new Map<string, Uint8Array>();
+  let bytes = 0;
+  for (const file of externalData) {
+    if (typeof file === 'string') continue;
+    if (!(file.data instanceof Uint8Array))
+      return `externalData has "${file.path}" as something else than a Uint8Array`;
+    files.set(file.path, file.data);
+    bytes += file.data.byteLength;
+  }
+  if (bytes > LARGEST_MODEL) return 'externalData is larger than 2 GB; pass the path of the model instead';
+  return files;
 }
 
 /** ONNX Runtime's options in the form the addon takes them. */
@@ -81,7 +107,7 @@ export function nativeOptions(
 
 /** The options for a stock session: this package's own taken out. */
 export function stockOptions(options: MxattnSessionOptions): InferenceSession.SessionOptions {
-  const { precision, schedule, backend, kvCache, threads, isa, runtime, ...rest } = options;
+  const { precision, schedule, backend, crossAttention, kvCache, threads, isa, runtime, ...rest } = options;
   return threads === undefined ? rest : { ...rest, intraOpNumThreads: threads };
 }
 

@@ -6,7 +6,10 @@ import { modelArguments } from './arguments.js';
 
 /** How patched models run. Give a precision or a schedule by layer or phase, not both. */
 export interface PatchOptions
-  extends Pick<MxattnSessionOptions, 'precision' | 'schedule' | 'backend' | 'kvCache' | 'threads' | 'isa'> {
+  extends Pick<
+    MxattnSessionOptions,
+    'precision' | 'schedule' | 'backend' | 'crossAttention' | 'kvCache' | 'threads' | 'isa'
+  > {
   /**
    * The module (file URL or path) whose @huggingface/transformers is patched; default: the one this package
    * finds, which is the application's own in a usual installation.
