@@ -1,8 +1,9 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { gunzipSync } from 'node:zlib';
-import { DataType, type ModelProto, readModel } from '@mxattn/ort-op';
+import type { ModelProto } from '@mxattn/ort-op';
 import { Tensor } from 'onnxruntime-node';
 import { noise } from './noise.js';
+import { withWeights } from './weights.js';
 
 const folder = new URL('../models/zoo/', import.meta.url);
 
@@ -22,18 +23,9 @@ export const zooNames: readonly string[] = readdirSync(folder)
   .filter((file) => file.endsWith('.onnx.gz'))
   .map((file) => file.replace('.onnx.gz', ''));
 
-/** A model of the zoo, with reproducible weights of a size that keeps activations near 1. */
+/** A model of the zoo. */
 export function zooModel(name: string): ModelProto {
-  const model = readModel(gunzipSync(readFileSync(new URL(`${name}.onnx.gz`, folder))));
-  (model.graph?.initializer ?? []).forEach((tensor, index) => {
-    const dims = tensor.dims.map(Number);
-    const count = dims.reduce((a, b) => a * b, 1);
-    if (tensor.dataType !== DataType.FLOAT || tensor.rawData.byteLength > 0 || count <= 64) return;
-    const size = dims.length > 1 ? 1.5 / Math.sqrt(dims[0]!) : 0.5;
-    const weights = noise(count, index + 1).map((value) => value * size);
-    tensor.rawData = new Uint8Array(weights.buffer);
-  });
-  return model;
+  return withWeights(gunzipSync(readFileSync(new URL(`${name}.onnx.gz`, folder))));
 }
 
 /** What to feed it: token ids and masks as they were exported, pictures and sounds as noise. */
