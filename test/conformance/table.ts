@@ -117,6 +117,28 @@ export const table: readonly Row[] = [
   ),
   row('bias with minus infinity', base, () => bias([70, 150], (i) => (i % 3 ? 0 : -Infinity))),
   row('bias with the lowest float', base, () => bias([70, 150], (i) => (i % 3 ? 0 : -3.4028234663852886e38))),
+  ...[-Infinity, -3.4028234663852886e38, -1e4].map((masked) =>
+    row(`causality as a bias of 0 and ${masked}`, { ...base, queryLength: 230, keyLength: 300 }, () =>
+      bias([230, 300], (i) => (i % 300 <= Math.floor(i / 300) + 70 ? 0 : masked)),
+    ),
+  ),
+  row(
+    'a causal bias that leaves some rows only very low keys',
+    { ...base, keyLength: 200, causal: true },
+    () =>
+      bias([70, 200], (i) =>
+        Math.floor(i / 200) % 3 === 0 && i % 200 < 190
+          ? -3.4028234663852886e38
+          : i % 200 < 64
+            ? -Infinity
+            : 0,
+      ),
+  ),
+  row(
+    'whole tiles of keys masked, and all of some heads',
+    { ...base, heads: 4, kvHeads: 2, keyLength: 300 },
+    () => bias([1, 4, 1, 300], (i) => (i < 300 ? -Infinity : i % 300 < 130 || i % 300 > 260 ? -Infinity : 0)),
+  ),
   row('bias of -65504, the lowest float16', base, () => bias([150], (i) => (i < 100 ? 0 : -65504))),
   row('bias of -10000', base, () => bias([150], (i) => (i < 100 ? 0 : -10000))),
   row('first keys masked (left padding)', base, () => mask([1, 1, 1, 150], (i) => i >= 90)),

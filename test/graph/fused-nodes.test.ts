@@ -1,3 +1,4 @@
+import { fusedValues } from '@mxattn/ort-op';
 import { describe, expect, it } from 'vitest';
 import { expectReplaced, reasonsOf } from './replacement.js';
 
@@ -48,6 +49,42 @@ describe('ai.onnx Attention', () => {
 
   it('that is causal', async () => {
     await expectReplaced({ nodes: 'y = Attention<is_causal=1>(q, k, v)', inputs: q4, outputs: y4, opset });
+  });
+
+  it('that is causal, with as many keys as queries: without a mask', async () => {
+    const inputs = { q: 'f32[B,4,S,8]', k: 'f32[B,2,S,8]', v: 'f32[B,2,S,6]' };
+    const nodes = 'y = Attention<is_causal=1>(q, k, v)';
+    const { model } = await expectReplaced({ nodes, inputs, outputs: y4, opset });
+    expect(model.graph?.node.map((node) => node.opType)).toEqual(['FusedAttention']);
+    expect(fusedValues(model)[0]).toMatchObject({ bias: undefined, window: { left: -1, right: 0 } });
+  });
+
+  it('that is causal, with a cache and as many new keys as queries: without a mask', async () => {
+    const { model } = await expectReplaced({
+      nodes: 'y nk nv = Attention<is_causal=1>(q, k, v, , pk, pv)',
+      inputs: { q: 'f32[B,4,S,8]', k: 'f32[B,2,S,8]', v: 'f32[B,2,S,6]', ...past },
+      outputs: { ...y4, ...presents },
+      opset,
+    });
+    expect(fusedValues(model)[0]).toMatchObject({ bias: undefined, window: { left: -1, right: 0 } });
+  });
+
+  it('that is causal, beside a mask', async () => {
+    const { model } = await expectReplaced({
+      nodes: 'y = Attention<is_causal=1>(q, k, v, m)',
+      inputs: { q: 'f32[B,4,S,8]', k: 'f32[B,2,S,8]', v: 'f32[B,2,S,6]', m: 'bool[S,S]' },
+      outputs: y4,
+      opset,
+    });
+    expect(fusedValues(model)[0]).toMatchObject({ window: { left: -1, right: 0 } });
+    expect(fusedValues(model)[0]?.bias).toBeDefined();
+  });
+
+  it('that is causal, but not known to have as many keys as queries: with a mask', async () => {
+    const nodes = 'y = Attention<is_causal=1>(q, k, v)';
+    const { model } = await expectReplaced({ nodes, inputs: q4, outputs: y4, opset });
+    expect(fusedValues(model)[0]).toMatchObject({ window: { left: -1, right: -1 } });
+    expect(fusedValues(model)[0]?.bias).toBeDefined();
   });
 
   it('with a cache', async () => {

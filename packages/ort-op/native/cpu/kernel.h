@@ -172,11 +172,13 @@ struct RowState {
   }
 };
 
+#include "cpu/bias_tiles.h"
 #include "cpu/float32.h"
 #include "cpu/fused_softmax.h"
 
 template <typename Engine>
-void attendRows(const Engine& engine, const Problem& problem, const Rows& rows, uint8_t* memory) {
+void attendRows(const Engine& engine, const Problem& problem, const BiasTiles& biasTiles, const Rows& rows,
+                uint8_t* memory) {
   Arena arena(memory);
   RowState state = RowState::take(problem, arena);
   typename Engine::Unit unit = engine.begin(rows, arena);
@@ -193,10 +195,16 @@ void attendRows(const Engine& engine, const Problem& problem, const Rows& rows, 
   }
   std::memset(state.sum, 0, rows.count * kLanes * sizeof(float));
   std::memset(state.out, 0, rows.count * state.outSize * sizeof(float));
-  bool transformed = problem.softcap > 0 || problem.bias;
+  bool weighty[kRowBlock];
+  if (biasTiles.known()) {
+    for (int row = 0; row < rows.count; row++) weighty[row] = biasTiles.weighty(problem, rows, row);
+  }
   for (int64_t key = visible.begin / kTileKeys * kTileKeys; key < visible.end; key += kTileKeys) {
+    BiasUse use{true, problem.bias != nullptr};
+    if (biasTiles.known()) use = biasTiles.use(rows, key / kTileKeys, weighty);
+    if (!use.visible) continue;
     engine.scores(unit, rows, key, state);
-    if (transformed || key < shared.begin || key + kTileKeys > shared.end) {
+    if (problem.softcap > 0 || use.added || key < shared.begin || key + kTileKeys > shared.end) {
       for (int row = 0; row < rows.count; row++) {
         maskScores(problem, rows, row, key, state.scores + row * kTileKeys);
       }
@@ -231,6 +239,8 @@ void attend(const Problem& problem, const Parallel& parallel, Scratch& scratch) 
   Arena packedMemory(packed.data());
   Engine engine(problem, packedMemory);
   engine.pack(parallel);
+  Scratch::Lease biasMemory(scratch, BiasTiles::bytes(problem));
+  BiasTiles biasTiles(problem, biasMemory.data(), parallel);
 
   Arena unitSize(nullptr);
   RowState::take(problem, unitSize);
@@ -241,7 +251,7 @@ void attend(const Problem& problem, const Parallel& parallel, Scratch& scratch) 
     Rows rows{head / problem.kvHeads, head % problem.kvHeads, block * kRowBlock,
               static_cast<int>(std::min<int64_t>(kRowBlock, groupRows - block * kRowBlock))};
     Scratch::Lease memory(scratch, unitSize.used());
-    attendRows(engine, problem, rows, memory.data());
+    attendRows(engine, problem, biasTiles, rows, memory.data());
   });
 }
 

@@ -32,6 +32,9 @@ class Kernel {
       op.ort.ReleaseStatus(missing);
       softcap_ = 0;
     }
+    causal_ = optionalInteger(info, "causal", 0) != 0;
+    windowLeft_ = optionalInteger(info, "window_left", -1);
+    windowRight_ = optionalInteger(info, "window_right", -1);
   }
 
   void compute(ort::KernelContext* context) const {
@@ -87,6 +90,14 @@ class Kernel {
     op_.build.toHalf(problem.out, out, outSize);
   }
 
+  int64_t optionalInteger(const ort::KernelInfo* info, const char* name, int64_t otherwise) const {
+    int64_t value;
+    ort::Status* missing = op_.ort.KernelInfoGetAttribute_int64(info, name, &value);
+    if (!missing) return value;
+    op_.ort.ReleaseStatus(missing);
+    return otherwise;
+  }
+
   Tensor input(const ort::KernelContext* context, size_t index) const {
     const ort::Value* value;
     op_.ort.check(op_.ort.KernelContext_GetInput(context, index, &value));
@@ -130,8 +141,9 @@ class Kernel {
     problem.valueHeadSize = v[3];
     problem.scale = scale_;
     problem.softcap = softcap_;
-    problem.windowLeft = -1;
-    problem.windowRight = -1;
+    problem.causal = causal_;
+    problem.windowLeft = windowLeft_;
+    problem.windowRight = windowRight_;
     problem.precision = precision(in[kPrecision]);
     if (problem.precision != cpu::Precision::kFloat32 && problem.headSize > cpu::kLargestHeadSize) {
       fail("head size " + std::to_string(problem.headSize) + " is above " + std::to_string(cpu::kLargestHeadSize) +
@@ -197,6 +209,9 @@ class Kernel {
   const FusedAttention& op_;
   float scale_;
   float softcap_;
+  bool causal_;
+  int64_t windowLeft_;
+  int64_t windowRight_;
   int64_t layer_;
 };
 

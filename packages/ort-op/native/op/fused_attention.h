@@ -4,7 +4,9 @@
 // [B, H, Sq, Skv]; precision i32 [layers], the precision id of every layer for this run. T: f32 or f16.
 // cache i64 [layers], optional: addresses of a LayerCache for every layer; key and value are then the new tokens, which
 // are appended, Skv is their number with those before, and T is f32.
-// Attributes: scale (float), layer (int, index into precision), softcap (float, default 0: none).
+// Attributes: scale (float), layer (int, index into precision), softcap (float, default 0: none), and what a
+// query sees by position, where query i of Sq stands at key i + Skv - Sq: causal (int, default 0; 1: no key after its
+// own), window_left and window_right (int, default -1: no limit; else so many keys before and after its own).
 // Output: T [B, H, Sq, Dv] = softmax(cap(scale * query key^T) + bias) value, cap(s) = softcap * tanh(s / softcap).
 #pragma once
 

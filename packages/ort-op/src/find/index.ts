@@ -1,2 +1,2 @@
 export { type Attentions, findAttention } from './find.js';
-export type { AttentionSummary, BiasTerm, FoundAttention, LeftAttention, Operand } from './types.js';
+export type { AttentionSummary, Band, BiasTerm, FoundAttention, LeftAttention, Operand } from './types.js';

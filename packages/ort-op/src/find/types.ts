@@ -27,6 +27,17 @@ export interface BiasTerm {
   readonly fill: number;
   /** Shape of the scores the value is broadcast to. */
   readonly scores: readonly Dim[] | undefined;
+  /** Given where the term masks all keys outside of this band with -Infinity, and does nothing else. */
+  readonly band?: Band;
+}
+
+/**
+ * Keys that a query may see by position: `left` before its own and `right` after it, -1 for no limit. Query i of S
+ * stands at key i + T - S of T, so that the last one stands at the last key.
+ */
+export interface Band {
+  readonly left: number;
+  readonly right: number;
 }
 
 /** What a user learns about an attention. */

@@ -25,6 +25,9 @@ export const attributes = {
   /** In a function body: the float attribute that the function is called with. */
   floatParameter: (name: string, parameter: string): AttributeProto =>
     create(AttributeProtoSchema, { name, type: AttributeType.FLOAT, refAttrName: parameter }),
+  /** Likewise, an integer attribute. */
+  intParameter: (name: string, parameter: string): AttributeProto =>
+    create(AttributeProtoSchema, { name, type: AttributeType.INT, refAttrName: parameter }),
 } as const;
 
 /** A list of new nodes in the making, with names that share a prefix. */

@@ -19,8 +19,10 @@ export class Edits {
     const nodes = graph.node.flatMap(
       (node) => this.replacements.get(node) ?? [this.applyToBodies(node, index)],
     );
-    const before = new Set(graph.node.flatMap((node) => [...usedValues(node)]));
-    const unused = findUnused(graph, nodes, before);
+    const before = graph.node.flatMap((node) => [...usedValues(node)]);
+    const added = graph.node.flatMap((node) => this.replacements.get(node) ?? []);
+    const candidates = new Set([...before, ...added.flatMap(({ output }) => output)]);
+    const unused = findUnused(graph, nodes, candidates);
     return copy(graph, {
       node: nodes.filter((node) => !unused.nodes.has(node)),
       initializer: [
@@ -40,11 +42,11 @@ export class Edits {
   }
 }
 
-/** What was used before the edits and is not any more. */
+/** Which of the candidates nothing uses, and the nodes that only they needed. */
 function findUnused(
   graph: GraphProto,
   nodes: readonly NodeProto[],
-  before: ReadonlySet<string>,
+  candidates: ReadonlySet<string>,
 ): { nodes: Set<NodeProto>; values: Set<string> } {
   const uses = new Map<string, number>();
   const count = (value: string, change: number) => {
@@ -57,7 +59,7 @@ function findUnused(
   const makers = new Map(nodes.flatMap((node) => node.output.map((output) => [output, node] as const)));
   const inputs = new Set(graph.input.map((input) => input.name));
   const unused = { nodes: new Set<NodeProto>(), values: new Set<string>() };
-  const pending = [...before].filter((value) => !uses.get(value));
+  const pending = [...candidates].filter((value) => !uses.get(value));
   for (let value = pending.pop(); value !== undefined; value = pending.pop()) {
     if (!inputs.has(value)) unused.values.add(value);
     const maker = makers.get(value);

@@ -1,6 +1,6 @@
 import { create } from '@bufbuild/protobuf';
 import { floatAttribute, intAttribute } from '../model/attributes.js';
-import { fusedDomain, fusedOperator, noBias } from '../model/fused-operator.js';
+import { bandOf, fusedDomain, fusedOperator, noBias } from '../model/fused-operator.js';
 import type { ModelProto } from '../model/index.js';
 import { copy } from '../model/messages.js';
 import { ValueInfoProtoSchema } from '../model/onnx_pb.js';
@@ -17,6 +17,8 @@ export interface FusedValues {
   readonly scale: number;
   /** 0 where there is none. */
   readonly softcap: number;
+  /** Keys that a query sees before and after its own position; -1 for all. */
+  readonly window: { readonly left: number; readonly right: number };
 }
 
 /** What the FusedAttention nodes of a converted model read and write; those in bodies of If and Loop are left out. */
@@ -35,6 +37,7 @@ export function fusedValues(model: ModelProto): FusedValues[] {
       output: node.output[0]!,
       scale: floatAttribute(node, 'scale', 1),
       softcap: floatAttribute(node, 'softcap', 0),
+      window: bandOf(node),
     };
   });
 }

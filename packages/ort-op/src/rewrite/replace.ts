@@ -1,4 +1,4 @@
-import type { FoundAttention } from '../find/index.js';
+import type { Band, FoundAttention } from '../find/index.js';
 import { isIdentity } from '../find/operands.js';
 import { attributes, NodeList } from '../model/build.js';
 import { intAttribute, type NodeProto } from '../model/index.js';
@@ -17,12 +17,13 @@ export function replaceAttention(
   const { graph, outputNode, shapeReaders } = attention;
   const list = new NodeList(`mxattn.${layer}.`, graph.opsets.get('') ?? 1);
   const output = outputNode.output[0] ?? '';
-  const bias = biases.valueOf(list, attention);
+  const { band, rest } = withoutBand(target, attention);
+  const bias = biases.valueOf(list, rest);
   if (attention.outputLayout === 'heads' && isIdentity(attention.outputPermutation ?? [])) {
-    target.emit(list, attention, { layer, output, bias });
+    target.emit(list, rest, { layer, output, bias, band });
   } else {
     const inHeads = `mxattn.${layer}.output`;
-    target.emit(list, attention, { layer, output: inHeads, bias });
+    target.emit(list, rest, { layer, output: inHeads, bias, band });
     inLayout(list, attention, inHeads, output);
   }
   edits.replace(outputNode, [...attention.prelude, ...list.nodes]);
@@ -31,6 +32,22 @@ export function replaceAttention(
     computeShape(shapes, attention, reader);
     edits.replace(reader, shapes.nodes);
   });
+}
+
+/** What a target masks by position itself, and the attention without it. */
+function withoutBand(
+  { bandsFromOpset = Number.POSITIVE_INFINITY }: Target,
+  attention: FoundAttention,
+): { band: Band | undefined; rest: FoundAttention } {
+  const bands = attention.bias.flatMap(({ band }) => band ?? []);
+  if ((attention.graph.opsets.get('') ?? 1) < bandsFromOpset || bands.length === 0) {
+    return { band: undefined, rest: attention };
+  }
+  const tighter = (a: number, b: number) => (a < 0 || b < 0 ? Math.max(a, b) : Math.min(a, b));
+  return {
+    band: bands.reduce((a, b) => ({ left: tighter(a.left, b.left), right: tighter(a.right, b.right) })),
+    rest: { ...attention, bias: attention.bias.filter((term) => !term.band) },
+  };
 }
 
 /** The shape of the scores, as a Shape node gave it that read them. */

@@ -91,7 +91,7 @@ async function captured(path: string, options: CalibrateOptions): Promise<ScoreS
   });
   const feeds = modelFeeds(modelInputs(model), { file: options.inputs, length: options.length });
   const values = await session.run(feeds);
-  return attentions.flatMap(({ query, key, value, bias, scale, softcap }) => {
+  return attentions.flatMap(({ query, key, value, bias, scale, softcap, window }) => {
     const of = (name: string) => values[name] ?? feeds[name];
     const q = of(query) as Tensor;
     const k = of(key) as Tensor;
@@ -116,6 +116,10 @@ async function captured(path: string, options: CalibrateOptions): Promise<ScoreS
         valueHeadSize: v.dims[3]!,
         scale,
         softcap,
+        window: {
+          left: window.left < 0 ? keyLength : window.left,
+          right: window.right < 0 ? keyLength : window.right,
+        },
       }),
     );
     return samples.map((sample) => someRows(sample, options.rows));

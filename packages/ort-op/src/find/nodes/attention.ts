@@ -7,7 +7,7 @@ import {
   type NodeProto,
 } from '../../model/index.js';
 import type { Reading, Reason } from '../reading.js';
-import type { BiasTerm } from '../types.js';
+import type { Band, BiasTerm } from '../types.js';
 import {
   addTerm,
   inHeads,
@@ -17,6 +17,7 @@ import {
   maskTerm,
   preludeOf,
   queryPositions,
+  sameDim,
   share,
   splitHeads,
   wholeNode,
@@ -57,7 +58,8 @@ export function readAttention(graph: GraphIndex, node: NodeProto): Reading | Rea
   const values = withPast(list, pastValue, split(value, kvHeads), presentValue);
   const bias: BiasTerm[] = [];
   if (mask) bias.push(maskInput(graph, list, mask, keys, pastKey ? undefined : facts[1]?.dims?.at(-2)));
-  bias.push(...positionTerms(list, node, queries, keys, pastKey, lengths));
+  const together = sameDim(facts[0]?.dims?.at(-2), facts[1]?.dims?.at(-2));
+  bias.push(...positionTerms(list, node, { query: queries, key: keys, pastKey, lengths, together }));
   return {
     ...wholeNode(node),
     prelude: list.nodes,
@@ -109,11 +111,16 @@ function maskInput(
 function positionTerms(
   list: NodeList,
   node: NodeProto,
-  query: string,
-  key: string,
-  pastKey: string | undefined,
-  lengths: string | undefined,
+  values: {
+    query: string;
+    key: string;
+    pastKey: string | undefined;
+    lengths: string | undefined;
+    /** As many new keys as queries: the last query stands at the last key. */
+    together: boolean;
+  },
 ): BiasTerm[] {
+  const { query, key, pastKey, lengths, together } = values;
   const causal = intAttribute(node, 'is_causal', 0) === 1;
   const left = intAttribute(node, 'left_window_size', -1);
   const right = intAttribute(node, 'right_window_size', -1);
@@ -125,12 +132,17 @@ function positionTerms(
     : filled && list.add('Sub', [filled, list.sizes(query, 2, 3)]);
   const dims = filled ? ['batch', 1, 'queries', 'keys'] : ['queries', 'keys'];
   const terms: BiasTerm[] = [];
-  const mask = (value: string) => terms.push(maskTerm(value, dims));
+  const mask = (value: string, band?: Band) =>
+    terms.push(maskTerm(value, dims, together && !filled ? band : undefined));
   if (causal || left >= 0 || right >= 0) {
     const queries = queryPositions(list, query, offset);
-    if (causal) mask(list.add('Greater', [keys, queries]));
-    if (right >= 0) mask(list.add('Greater', [keys, list.add('Add', [queries, list.int(right)])]));
-    if (left >= 0) mask(list.add('Less', [keys, list.add('Sub', [queries, list.int(left)])]));
+    if (causal) mask(list.add('Greater', [keys, queries]), { left: -1, right: 0 });
+    if (right >= 0) {
+      mask(list.add('Greater', [keys, list.add('Add', [queries, list.int(right)])]), { left: -1, right });
+    }
+    if (left >= 0) {
+      mask(list.add('Less', [keys, list.add('Sub', [queries, list.int(left)])]), { left, right: -1 });
+    }
   }
   if (filled) mask(list.add('Not', [list.add('Less', [keys, filled])]));
   return terms;

@@ -42,7 +42,7 @@ export function readMicrosoftAttention(graph: GraphIndex, node: NodeProto): Read
       present,
     );
   }
-  const terms = microsoftBias(graph, list, node, { padding, bias, past }, queries, keys);
+  const terms = microsoftBias(graph, list, node, { padding, bias, past, together: true }, queries, keys);
   if ('reason' in terms) return terms;
   return {
     ...wholeNode(node),

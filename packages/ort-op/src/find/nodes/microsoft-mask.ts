@@ -15,7 +15,13 @@ export function microsoftBias(
   graph: GraphIndex,
   list: NodeList,
   node: NodeProto,
-  inputs: { padding: string | undefined; bias: string | undefined; past: string | undefined },
+  inputs: {
+    padding: string | undefined;
+    bias: string | undefined;
+    past: string | undefined;
+    /** As many new keys as queries. */
+    together: boolean;
+  },
   query: string,
   key: string,
 ): BiasTerm[] | Reason {
@@ -46,7 +52,8 @@ export function microsoftBias(
   if (intAttribute(node, 'unidirectional', 0) === 1) {
     const offset = inputs.past && list.add('Sub', [list.sizes(key, 2, 3), list.sizes(query, 2, 3)]);
     const future = list.add('Greater', [keyPositions(list, key), queryPositions(list, query, offset)]);
-    terms.push(maskTerm(future, ['queries', 'keys']));
+    const atEnd = inputs.past || inputs.together;
+    terms.push(maskTerm(future, ['queries', 'keys'], atEnd ? { left: -1, right: 0 } : undefined));
   }
   return terms;
 }

@@ -2,7 +2,7 @@ import { attributes, type NodeList } from '../../model/build.js';
 import { DataType, type GraphIndex, intAttribute, type NodeProto } from '../../model/index.js';
 import type { Reading, Reason } from '../reading.js';
 import { microsoftBias, microsoftScale } from './microsoft-mask.js';
-import { inHeads, knownDim, preludeOf, share, splitHeads, wholeNode, withPast } from './parts.js';
+import { inHeads, knownDim, preludeOf, sameDim, share, splitHeads, wholeNode, withPast } from './parts.js';
 
 /**
  * com.microsoft MultiHeadAttention. Query, key and value are separate, or packed as [batch, length, heads, 3,
@@ -34,7 +34,10 @@ export function readMultiHeadAttention(graph: GraphIndex, node: NodeProto): Read
     : withPast.bind(undefined, list);
   const keys = continued(pastKey, newKeys, presentKey);
   const values = continued(pastValue, newValues, presentValue);
-  const terms = microsoftBias(graph, list, node, { padding, bias, past: pastKey }, queries, keys);
+  const keyDims = graph.fact(key).dims;
+  const together = packed || sameDim(dims?.[1], keyDims?.[keyDims.length === 4 ? 2 : 1]);
+  const inputs = { padding, bias, past: pastKey, together };
+  const terms = microsoftBias(graph, list, node, inputs, queries, keys);
   if ('reason' in terms) return terms;
   const valueDims = graph.fact(value).dims;
   return {

@@ -3,7 +3,7 @@ import { DataType, type GraphIndex, type NodeProto } from '../../model/index.js'
 import type { Dim } from '../../model/symbols.js';
 import { identity } from '../operands.js';
 import type { Reading } from '../reading.js';
-import type { BiasTerm, Operand } from '../types.js';
+import type { Band, BiasTerm, Operand } from '../types.js';
 
 /** The nodes that go before the replacement of a node. */
 export function preludeOf(graph: GraphIndex, node: NodeProto): NodeList {
@@ -54,9 +54,38 @@ export function range(list: NodeList, limit: string): string {
   return list.add('Range', [list.int(0), limit, list.int(1)]);
 }
 
-/** A term that takes scores out where its value is true. */
-export function maskTerm(value: string, dims: readonly Dim[]): BiasTerm {
-  return { kind: 'mask', value, type: DataType.BOOL, dims, factor: 1, fill: -Infinity, scores: fourUnknown };
+/** A term that takes scores out where its value is true, and where that is outside of a band if one is given. */
+export function maskTerm(value: string, dims: readonly Dim[], band?: Band): BiasTerm {
+  return {
+    kind: 'mask',
+    value,
+    type: DataType.BOOL,
+    dims,
+    factor: 1,
+    fill: -Infinity,
+    scores: fourUnknown,
+    ...(band ? { band } : {}),
+  };
+}
+
+/** Takes the scores outside of a band out. */
+export function bandTerms(list: NodeList, query: string, key: string, { left, right }: Band): BiasTerm[] {
+  const keys = keyPositions(list, key);
+  const offset = list.add('Sub', [list.sizes(key, 2, 3), list.sizes(query, 2, 3)]);
+  const queries = queryPositions(list, query, offset);
+  const mask = (value: string, band: Band) => maskTerm(value, ['queries', 'keys'], band);
+  const last = () => (right === 0 ? queries : list.add('Add', [queries, list.int(right)]));
+  return [
+    ...(right < 0 ? [] : [mask(list.add('Greater', [keys, last()]), { left: -1, right })]),
+    ...(left < 0
+      ? []
+      : [mask(list.add('Less', [keys, list.add('Sub', [queries, list.int(left)])]), { left, right: -1 })]),
+  ];
+}
+
+/** Whether two sizes are known to be equal. */
+export function sameDim(a: Dim | undefined, b: Dim | undefined): boolean {
+  return a !== undefined && a === b;
 }
 
 /** A term that keeps scores where its value is true. */

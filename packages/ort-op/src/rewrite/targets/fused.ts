@@ -1,10 +1,10 @@
 import { create } from '@bufbuild/protobuf';
-import type { FoundAttention } from '../../find/index.js';
+import type { Band, FoundAttention } from '../../find/index.js';
 import { attributes } from '../../model/build.js';
 import { fusedDomain, fusedOperator, noBias, precisionInput } from '../../model/fused-operator.js';
 import { DataType, type ModelProto, opsets } from '../../model/index.js';
 import { copy } from '../../model/messages.js';
-import { ValueInfoProtoSchema } from '../../model/onnx_pb.js';
+import { type AttributeProto, ValueInfoProtoSchema } from '../../model/onnx_pb.js';
 import { tensorProto } from '../../model/tensors.js';
 import { biasObstacle } from '../bias.js';
 import { operandValue } from '../operand.js';
@@ -18,7 +18,10 @@ import type { Target } from './target.js';
 export const fused: Target = {
   obstacle: biasObstacle,
 
-  emit(list, attention, { layer, output, bias = noBias }) {
+  // The function body asks for integer attributes with a form of Constant that came with that operator set.
+  bandsFromOpset: 12,
+
+  emit(list, attention, { layer, output, bias = noBias, band }) {
     const { scale, softcap, type } = attention;
     const inner = typeOfCall(attention, list.opset);
     const operands = [attention.query, attention.key, attention.value].map((each) =>
@@ -35,6 +38,7 @@ export const fused: Target = {
         attributes.float('scale', scale),
         attributes.int('layer', layer),
         ...(softcap === 0 ? [] : [attributes.float('softcap', softcap)]),
+        ...(band ? bandAttributes(band) : []),
       ],
     });
     if (inner !== type) list.add('Cast', [result], [attributes.int('to', type)], output);
@@ -44,7 +48,8 @@ export const fused: Target = {
     const layers = replaced.length;
     const opset = opsets(model).get('') ?? 1;
     const calls = replaced.map((each) => ({ ...each, type: typeOfCall(each, opset) }));
-    const anyWithoutBias = replaced.some((attention) => attention.bias.length === 0);
+    const bandsToo = opset >= (fused.bandsFromOpset ?? 0);
+    const anyWithoutBias = replaced.some(({ bias }) => bias.every(({ band }) => band && bandsToo));
     return {
       inputs: [
         create(ValueInfoProtoSchema, {
@@ -71,6 +76,14 @@ export const fused: Target = {
     };
   },
 };
+
+function bandAttributes({ left, right }: Band): AttributeProto[] {
+  return [
+    ...(right === 0 ? [attributes.int('causal', 1)] : []),
+    ...(right > 0 ? [attributes.int('window_right', right)] : []),
+    ...(left >= 0 ? [attributes.int('window_left', left)] : []),
+  ];
+}
 
 /**
  * The element type that an attention calls the operator with. The function body needs CastLike to give float16 back,

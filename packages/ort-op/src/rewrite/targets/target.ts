@@ -1,4 +1,4 @@
-import type { FoundAttention } from '../../find/index.js';
+import type { Band, FoundAttention } from '../../find/index.js';
 import type { NodeList } from '../../model/build.js';
 import type { ModelProto, TensorProto } from '../../model/index.js';
 import type { FunctionProto, ValueInfoProto } from '../../model/onnx_pb.js';
@@ -7,6 +7,8 @@ import type { FunctionProto, ValueInfoProto } from '../../model/onnx_pb.js';
 export interface Target {
   /** Why this target cannot compute an attention with equal results; undefined where it can. */
   obstacle(attention: FoundAttention): string | undefined;
+  /** From this operator set on, it can mask by position without a tensor; never, if not given. */
+  readonly bandsFromOpset?: number;
   /** Appends the nodes that compute an attention. */
   emit(list: NodeList, attention: FoundAttention, place: Place): void;
   /** What the model needs besides, when these attentions were replaced. */
@@ -21,6 +23,8 @@ export interface Place {
   readonly output: string;
   /** All that is added to the scores, if anything. */
   readonly bias: string | undefined;
+  /** The band that is to be masked beside that, if any. */
+  readonly band: Band | undefined;
 }
 
 /** What a target adds to a model. */
