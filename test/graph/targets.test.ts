@@ -1,6 +1,7 @@
 import { convertModel, type TargetName } from '@mxattn/ort-op';
 import { Tensor } from 'onnxruntime-node';
 import { describe, expect, it } from 'vitest';
+import { noise } from './noise.js';
 import { type ModelText, onnx } from './onnx-text.js';
 import { expectReplaced, feedsOf, reasonsOf } from './replacement.js';
 import { operatorCounts, runStock } from './stock.js';
@@ -112,6 +113,46 @@ describe('the target contrib', () => {
     expect(operatorCounts(model).Expand).toBeUndefined();
     const node = model.graph?.node.find(({ opType }) => opType === 'MultiHeadAttention');
     expect(node?.attribute.find(({ name }) => name === 'num_heads')?.i).toBe(2n);
+  });
+});
+
+describe('the target contrib, of causal attention', () => {
+  /** Causal attention of one token sequence, as an Attention node of ONNX. */
+  const causal = (heads: number, attributes: string, [h, kv]: readonly [number, number]): ModelText => ({
+    nodes: `
+      k = MatMul(x, wk)
+      v = MatMul(x, wv)
+      q = MatMul(x, wq)
+      y = Attention<is_causal=1,q_num_heads=${heads},${attributes}>(q, k, v)`,
+    inputs: { x: 'f32[B,S,12]' },
+    initializers: {
+      wq: { dims: [12, h], data: noise(12 * h, 1) },
+      wk: { dims: [12, kv], data: noise(12 * kv, 2) },
+      wv: { dims: [12, kv], data: noise(12 * kv, 3) },
+    },
+    outputs: { y: `f32[B,S,${heads * 8}]` },
+    opset: 23,
+  });
+
+  it.each([
+    ['with shared heads', causal(4, 'kv_num_heads=2,scale=0.4', [32, 16])],
+    ['with a softcap', causal(2, 'kv_num_heads=2,softcap=1.5', [16, 16])],
+  ])('is GroupQueryAttention: %s', async (_, text) => {
+    const { model, report } = await expectReplaced(text, { target: 'contrib' });
+    expect(operatorCounts(model)).toMatchObject({ GroupQueryAttention: 1 });
+    expect(operatorCounts(model).MultiHeadAttention).toBeUndefined();
+    expect(report.replaced[0]).toMatchObject({ selfAttention: true });
+  });
+
+  it('is MultiHeadAttention where a further mask may leave rows without keys', async () => {
+    const text = causal(4, 'kv_num_heads=2', [32, 16]);
+    const masked = {
+      ...text,
+      nodes: text.nodes.replace('(q, k, v)', '(q, k, v, m)'),
+      inputs: { ...text.inputs, m: 'f32[S,S]' },
+    };
+    const { model } = await expectReplaced(masked, { target: 'contrib' });
+    expect(operatorCounts(model)).toMatchObject({ MultiHeadAttention: 1 });
   });
 });
 

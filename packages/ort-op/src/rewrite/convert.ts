@@ -24,8 +24,8 @@ const targets = { fused, contrib, attention } satisfies Record<string, Target>;
 /** How {@link convertModel} converts. */
 export interface ConvertOptions {
   /**
-   * `fused` (default): the FusedAttention operator. `contrib`: MultiHeadAttention of ONNX Runtime. `attention`: the
-   * Attention operator of ONNX 23.
+   * `fused` (default): the FusedAttention operator. `contrib`: GroupQueryAttention or MultiHeadAttention of ONNX
+   * Runtime. `attention`: the Attention operator of ONNX 23.
    */
   readonly target?: TargetName;
   /** Also replace attention between different activations. Default: false. */

@@ -1,7 +1,8 @@
-import type { Band, FoundAttention } from '../find/index.js';
+import type { FoundAttention } from '../find/index.js';
 import { isIdentity } from '../find/operands.js';
 import { attributes, NodeList } from '../model/build.js';
 import { intAttribute, type NodeProto } from '../model/index.js';
+import { withoutBand } from './band.js';
 import type { Biases } from './bias.js';
 import type { Edits } from './edits.js';
 import { batchAndHeads, lengthOf } from './operand.js';
@@ -32,22 +33,6 @@ export function replaceAttention(
     computeShape(shapes, attention, reader);
     edits.replace(reader, shapes.nodes);
   });
-}
-
-/** What a target masks by position itself, and the attention without it. */
-function withoutBand(
-  { bandsFromOpset = Number.POSITIVE_INFINITY }: Target,
-  attention: FoundAttention,
-): { band: Band | undefined; rest: FoundAttention } {
-  const bands = attention.bias.flatMap(({ band }) => band ?? []);
-  if ((attention.graph.opsets.get('') ?? 1) < bandsFromOpset || bands.length === 0) {
-    return { band: undefined, rest: attention };
-  }
-  const tighter = (a: number, b: number) => (a < 0 || b < 0 ? Math.max(a, b) : Math.min(a, b));
-  return {
-    band: bands.reduce((a, b) => ({ left: tighter(a.left, b.left), right: tighter(a.right, b.right) })),
-    rest: { ...attention, bias: attention.bias.filter((term) => !term.band) },
-  };
 }
 
 /** The shape of the scores, as a Shape node gave it that read them. */

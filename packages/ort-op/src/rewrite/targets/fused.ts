@@ -6,6 +6,7 @@ import { DataType, type ModelProto, opsets } from '../../model/index.js';
 import { copy } from '../../model/messages.js';
 import { type AttributeProto, ValueInfoProtoSchema } from '../../model/onnx_pb.js';
 import { tensorProto } from '../../model/tensors.js';
+import { withoutBand } from '../band.js';
 import { biasObstacle } from '../bias.js';
 import { operandValue } from '../operand.js';
 import { fusedAttentionBody } from './fused-body.js';
@@ -19,7 +20,7 @@ export const fused: Target = {
   obstacle: biasObstacle,
 
   // The function body asks for integer attributes with a form of Constant that came with that operator set.
-  bandsFromOpset: 12,
+  masksBand: ({ graph }) => (graph.opsets.get('') ?? 1) >= 12,
 
   emit(list, attention, { layer, output, bias = noBias, band }) {
     const { scale, softcap, type } = attention;
@@ -48,8 +49,7 @@ export const fused: Target = {
     const layers = replaced.length;
     const opset = opsets(model).get('') ?? 1;
     const calls = replaced.map((each) => ({ ...each, type: typeOfCall(each, opset) }));
-    const bandsToo = opset >= (fused.bandsFromOpset ?? 0);
-    const anyWithoutBias = replaced.some(({ bias }) => bias.every(({ band }) => band && bandsToo));
+    const anyWithoutBias = replaced.some((each) => withoutBand(fused, each).rest.bias.length === 0);
     return {
       inputs: [
         create(ValueInfoProtoSchema, {

@@ -7,8 +7,8 @@ import type { FunctionProto, ValueInfoProto } from '../../model/onnx_pb.js';
 export interface Target {
   /** Why this target cannot compute an attention with equal results; undefined where it can. */
   obstacle(attention: FoundAttention): string | undefined;
-  /** From this operator set on, it can mask by position without a tensor; never, if not given. */
-  readonly bandsFromOpset?: number;
+  /** Whether it masks an attention's band by position, without a tensor; never, if not given. */
+  masksBand?(attention: FoundAttention): boolean;
   /** Appends the nodes that compute an attention. */
   emit(list: NodeList, attention: FoundAttention, place: Place): void;
   /** What the model needs besides, when these attentions were replaced. */
