@@ -2,11 +2,16 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Table } from 'console-table-printer';
 import { cpuBenchmark } from './cpu.js';
+import { llmBenchmark } from './llm.js';
 import type { Benchmark, Row } from './row.js';
 import { wasmBenchmark } from './wasm.js';
 
 /** Every benchmark by the name it is asked for: `npm run bench -- cpu`. */
-const benchmarks: Readonly<Record<string, Benchmark>> = { cpu: cpuBenchmark, wasm: wasmBenchmark };
+const benchmarks: Readonly<Record<string, Benchmark>> = {
+  cpu: cpuBenchmark,
+  llm: llmBenchmark,
+  wasm: wasmBenchmark,
+};
 
 const name = process.argv[2] ?? '';
 const benchmark = benchmarks[name];
@@ -16,6 +21,7 @@ if (benchmark) {
   mkdirSync(out, { recursive: true });
   writeFileSync(join(out, `${name}.json`), `${JSON.stringify(result, null, 2)}\n`);
   print(result.rows);
+  for (const [fact, value] of Object.entries(result.machine)) console.log(`${fact}: ${value}`);
   console.log(`Written to ${join(out, `${name}.json`)}`);
 } else {
   console.error(`bench: "${name}" is no benchmark; there are ${Object.keys(benchmarks).join(', ')}`);

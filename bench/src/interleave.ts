@@ -26,7 +26,7 @@ async function time(task: () => Promise<unknown>): Promise<number> {
   return performance.now() - start;
 }
 
-function median(values: readonly number[]): number {
+export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[Math.floor(sorted.length / 2)]!;
 }

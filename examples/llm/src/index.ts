@@ -1,3 +1,3 @@
 export { type Generated, generate } from './generate.js';
 export { openModels } from './models.js';
-export { heldOutTokens, type Perplexity, perplexity } from './perplexity.js';
+export { heldOutTokens, negativeLogLikelihood, type Perplexity, perplexity } from './perplexity.js';

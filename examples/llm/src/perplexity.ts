@@ -69,8 +69,8 @@ export async function perplexity(
   });
 }
 
-/** Sum over rows of log(sum(exp(logits))) - logit of the target. */
-function negativeLogLikelihood(logits: Float32Array, targets: readonly number[]): number {
+/** Sum over rows of log(sum(exp(logits))) - logit of the target. Logits: [targets][vocabulary]. */
+export function negativeLogLikelihood(logits: Float32Array, targets: readonly number[]): number {
   const vocabulary = logits.length / targets.length;
   let loss = 0;
   targets.forEach((target, row) => {
