@@ -10,9 +10,10 @@ import {
   recipes,
   type ScoreTensor,
 } from '@mxattn/core';
+import { hasByteMatrices } from './features.js';
 import { LARGEST_HEAD_SIZE } from './kernels.js';
 import { webgpuRecipes } from './operand-format.js';
-import { encode, planAttention } from './plan.js';
+import { encode, type PlanOptions, planAttention } from './plan.js';
 import { packedSizes } from './problem.js';
 import { channelsOf } from './shape-class.js';
 
@@ -25,6 +26,11 @@ export interface WebgpuBackendOptions {
    * in software. Default: true.
    */
   readonly unroll?: boolean;
+  /**
+   * Use 8-bit subgroup matrices where the device has them and they suit the attention; default true. Weights are then bytes
+   * under one exponent for each row.
+   */
+  readonly matrix?: boolean;
 }
 
 /**
@@ -33,12 +39,13 @@ export interface WebgpuBackendOptions {
  * @param device needs no feature and no raised limit.
  */
 export function webgpuBackend(device: GPUDevice, options: WebgpuBackendOptions = {}): Backend {
-  const { name = 'webgpu', unroll = true } = options;
+  const { name = 'webgpu', unroll = true, matrix = true } = options;
+  const plan: PlanOptions = { unroll, matrix: matrix && hasByteMatrices(device) };
   return {
     name,
     priority: 7,
     supports: (spec, recipe) => reasonAgainst(device, spec, recipe) ?? true,
-    attention: (tensors, spec, recipe) => run(device, tensors, spec, recipe, unroll),
+    attention: (tensors, spec, recipe) => run(device, tensors, spec, recipe, plan),
   };
 }
 
@@ -73,7 +80,7 @@ async function run(
   tensors: AttentionTensors,
   spec: AttentionSpec,
   recipe: Recipe,
-  unroll: boolean,
+  options: PlanOptions,
 ): Promise<Float32Array> {
   const length = spec.batch * spec.heads * spec.queryLength * spec.valueHeadSize;
   if (length === 0) return new Float32Array(0);
@@ -83,7 +90,7 @@ async function run(
     spec,
     recipe,
     { biasStrides: bias ? broadcastStrides(bias.dims) : null, sinks: tensors.sinks !== undefined },
-    { unroll },
+    options,
   );
   const buffers: GPUBuffer[] = [];
   const buffer = (size: number, usage: number) => {

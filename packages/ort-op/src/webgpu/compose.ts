@@ -18,7 +18,8 @@ export interface ComposeOptions {
  * One WGSL module of pieces, with a few lines that WGSL does not have:
  * - `#if NAME`, `#if !NAME`, `#else`, `#endif` leave lines out,
  * - `#unroll i COUNT`, `#end` repeat lines with a constant i from 0 to COUNT - 1. COUNT is a product or quotient of
- *   numbers and constants, those of WGSL included.
+ *   numbers and constants, those of WGSL included. Lines that hold `$i` are repeated with the number in its place, in the
+ *   scope around them, so that they can declare variables; they have no form as a loop.
  */
 export function compose(pieces: readonly Piece[], constants: Constants, options: ComposeOptions): string {
   const numbers = Object.entries(constants).filter((entry): entry is [string, number] => {
@@ -103,8 +104,10 @@ function unrolled(lines: readonly string[], known: ReadonlyMap<string, number>):
     }
     const end = matchingEnd(lines, i);
     const body = unrolled(lines.slice(i + 1, end), known);
+    const named = body.some((line) => line.includes(`$${head.name}`));
     for (let step = 0; step < count(head.expression, known); step++) {
-      result.push('{', `const ${head.name} = ${step}u;`, ...body, '}');
+      if (named) result.push(...body.map((line) => line.replaceAll(`$${head.name}`, `${step}`)));
+      else result.push('{', `const ${head.name} = ${step}u;`, ...body, '}');
     }
     i = end;
   }

@@ -1,6 +1,6 @@
-import { hasHadamard, type Recipe } from '@mxattn/core';
+import { type BlockScheme, hasHadamard, type Recipe } from '@mxattn/core';
 import { type Constants, compose, type Piece } from './compose.js';
-import { elementConstants, weightConstants } from './operand-format.js';
+import { elementConstants, spareBits, weightConstants } from './operand-format.js';
 import { BLOCK, channelsOf, className, type ShapeClass } from './shape-class.js';
 
 /** A kernel before it is compiled. */
@@ -45,6 +45,7 @@ export function quantiseRows(shape: ShapeClass, recipe: Recipe, keys: boolean): 
       THREADS: rowThreads * groupRows,
       KEYS: keys,
       HADAMARD: hadamard,
+      QUADS: shape.headSize % 4 === 0,
       ...(hadamard
         ? {
             HADAMARD_BITS: Math.log2(shape.headSize),
@@ -56,12 +57,13 @@ export function quantiseRows(shape: ShapeClass, recipe: Recipe, keys: boolean): 
   );
 }
 
-export function quantiseValues(shape: ShapeClass, recipe: Recipe): Kernel {
+export function quantiseValues(shape: ShapeClass, recipe: Recipe, marks: boolean): Kernel {
   return kernel(
-    `quantise values ${recipe.name} ${shape.valueHeadSize}`,
+    `quantise values ${recipe.name} ${shape.valueHeadSize}${marks ? ' marks' : ''}`,
     ['problem', 'elements', 'quantise_values'],
     {
-      ...elementConstants(recipe.value as Parameters<typeof elementConstants>[0]),
+      ...elementConstants(recipe.value as BlockScheme),
+      MARKS: marks,
       VALUE_SIZE: shape.valueHeadSize,
       VALUE_CHANNELS: channelsOf(shape).valueChannels,
     },
@@ -69,14 +71,16 @@ export function quantiseValues(shape: ShapeClass, recipe: Recipe): Kernel {
   );
 }
 
-export function attendDot4(shape: ShapeClass, recipe: Recipe, options: KernelOptions): Kernel {
+/** @param marks only heads that are marked as unsuited for matrix units. */
+export function attendDot4(shape: ShapeClass, recipe: Recipe, options: KernelOptions, marks = false): Kernel {
   const { headBlocks, chunkBlocks, chunks, rowVectors, valueChunk, valueChannels } = channelsOf(shape);
   return kernel(
-    `attend dot4 ${className(shape, recipe)}`,
+    `attend dot4 ${className(shape, recipe)}${marks ? ' marks' : ''}`,
     ['problem', 'rows', 'fused_softmax', 'normalise', 'attend_dot4'],
     {
       ...weightConstants(recipe),
       ...variants(shape),
+      MARKS: marks,
       HEAD_BLOCKS: headBlocks,
       CHUNK_BLOCKS: chunkBlocks,
       CHUNKS: chunks,
@@ -96,6 +100,7 @@ export function attendF32(shape: ShapeClass, options: KernelOptions): Kernel {
     ['problem', 'rows', 'normalise', 'attend_f32'],
     {
       ...variants(shape),
+      QUADS: shape.headSize % 4 === 0 && shape.valueHeadSize % 4 === 0,
       HEAD_SIZE: shape.headSize,
       CHUNKS: Math.ceil(shape.headSize / BLOCK),
       VALUE_SIZE: shape.valueHeadSize,
@@ -103,6 +108,62 @@ export function attendF32(shape: ShapeClass, options: KernelOptions): Kernel {
     },
     options,
   );
+}
+
+/** Rows whose packed integers a workgroup aligns; keys of these share a scale. */
+export const ALIGNED_ROWS = 32;
+
+export function alignRows(shape: ShapeClass, recipe: Recipe, keys: boolean): Kernel {
+  const { headBlocks, rowVectors } = channelsOf(shape);
+  return kernel(
+    `align ${keys ? 'keys' : 'queries'} ${recipe.name} ${shape.headSize}`,
+    ['problem', 'align_rows'],
+    {
+      KEYS: keys,
+      SPARE_BITS: spareBits(recipe.queryKey!),
+      HEAD_BLOCKS: headBlocks,
+      ROW_VECTORS: rowVectors,
+      GROUP_ROWS: ALIGNED_ROWS,
+      ALIGNED_ROWS: keys ? ALIGNED_ROWS : 1,
+    },
+    { unroll: false },
+  );
+}
+
+export function topValueScales(shape: ShapeClass, recipe: Recipe): Kernel {
+  return valueKernel('top scales of values', 'top_value_scales', shape, recipe);
+}
+
+export function alignValues(shape: ShapeClass, recipe: Recipe): Kernel {
+  return valueKernel('align values', 'align_values', shape, recipe);
+}
+
+function valueKernel(name: string, piece: Piece, shape: ShapeClass, recipe: Recipe): Kernel {
+  return kernel(
+    `${name} ${recipe.name} ${shape.valueHeadSize}`,
+    ['problem', piece],
+    { SPARE_BITS: spareBits(recipe.value as BlockScheme), VALUE_CHANNELS: channelsOf(shape).valueChannels },
+    { unroll: false },
+  );
+}
+
+const MATRIX_DIRECTIVES = `enable chromium_experimental_subgroup_matrix;
+enable subgroups;
+diagnostic(off, chromium.subgroup_matrix_uniformity);
+diagnostic(off, subgroup_uniformity);`;
+
+/** For head sizes of 64 and 128, and as many values. */
+export function attendMatrix(shape: ShapeClass): Kernel {
+  const key = `attend matrix ${className(shape)}`;
+  const constants = {
+    ...variants(shape),
+    ADJUSTED: shape.bias || shape.softcap,
+    HEAD_SIZE: shape.headSize,
+    VALUE_SIZE: shape.valueHeadSize,
+  };
+  const code = () =>
+    compose(['problem', 'rows', 'attend_matrix'], constants, { unroll: true, directives: MATRIX_DIRECTIVES });
+  return { key, code };
 }
 
 /** What is injected into the pieces: the transforms of a score that this attention has. */

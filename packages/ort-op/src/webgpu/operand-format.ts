@@ -15,6 +15,12 @@ export function elementConstants({ format, rule }: BlockScheme): Constants {
   };
 }
 
+/** Bits of an int8 below the element's last place. */
+export function spareBits({ format }: BlockScheme): number {
+  const { mantissaBits, max } = elementFormats[format];
+  return Math.floor(Math.log2(127 / (max * 2 ** mantissaBits)));
+}
+
 /** Constants of fused_softmax.wgsl: weights are E2M3 in bits of bf16. */
 export function weightConstants({ softmax }: Recipe): Constants {
   const { weights } = softmax;

@@ -47,7 +47,7 @@ export function problemUniform(
   sizes: PackedSizes,
   biasStrides: readonly number[],
 ): Uint32Array<ArrayBuffer> {
-  const { heads, kvHeads, queryLength, keyLength, headSize, valueHeadSize, layout, window } = spec;
+  const { batch, heads, kvHeads, queryLength, keyLength, headSize, valueHeadSize, layout, window } = spec;
   const right = window ? window.right : UNLIMITED;
   const keyTokens = spec.keyCapacity ?? keyLength;
   const words = Uint32Array.of(
@@ -67,7 +67,7 @@ export function problemUniform(
     sizes.keyRows,
     sizes.valueBlocks,
     sizes.valueScales / 16,
-    1,
+    batch,
   );
   new Float32Array(words.buffer).set(
     [spec.softcap * Math.LOG2E, Math.fround(Math.fround(spec.scale) * Math.LOG2E)],

@@ -63,3 +63,8 @@ export function className(shape: ShapeClass, recipe?: Recipe): string {
   const flags = [softcap && 'softcap', bias && 'bias', sinks && 'sinks'].filter(Boolean);
   return [recipe?.name, headSize, valueHeadSize, ...flags].filter((part) => part !== undefined).join(' ');
 }
+
+/** Whether attend_matrix.wgsl has this head size. */
+export function suitsMatrix({ headSize, valueHeadSize }: ShapeClass): boolean {
+  return headSize === valueHeadSize && (headSize === 64 || headSize === 128);
+}

@@ -19,6 +19,10 @@
 #if SINKS
 @group(0) @binding(6) var<storage, read> sinks: array<f32>;
 #endif
+#if MARKS
+// For each head, whether it was left out by attend_matrix.wgsl.
+@group(0) @binding(7) var<storage, read> unsuited: array<u32>;
+#endif
 
 const ROWS = 64u;
 const THREADS = 128u;
@@ -67,6 +71,9 @@ fn stageValues(firstBlock: u32, firstChannel: u32, thread: u32) {
 
 @compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+#if MARKS
+  if (unsuited[group.y] == 0u) { return; }
+#endif
   let half = thread / ROWS;
   let rowOfGroup = thread % ROWS;
   let firstRow = group.x * ROWS;

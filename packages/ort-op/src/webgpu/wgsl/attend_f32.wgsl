@@ -7,9 +7,15 @@
 // Workgroup memory: at most 16 tokens x 128 channels x 4 bytes = 8192 bytes, in which keys and values alternate.
 
 @group(0) @binding(0) var<uniform> problem: Problem;
+#if QUADS
+@group(0) @binding(1) var<storage, read> queries: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read> keys: array<vec4<f32>>;
+@group(0) @binding(3) var<storage, read> values: array<vec4<f32>>;
+#else
 @group(0) @binding(1) var<storage, read> queries: array<f32>;
 @group(0) @binding(2) var<storage, read> keys: array<f32>;
 @group(0) @binding(3) var<storage, read> values: array<f32>;
+#endif
 @group(0) @binding(4) var<storage, read_write> output: array<f32>;
 #if BIAS
 @group(0) @binding(5) var<storage, read> bias: array<f32>;
@@ -26,15 +32,48 @@ const VECTORS = VALUE_CHUNK / 4u;
 
 var<workgroup> staged: array<vec4<f32>, 512>;
 
+// Four channels of a row that begins at an element; those past the end are zeros.
+
+fn fourOfQuery(row: u32, channel: u32) -> vec4<f32> {
+#if QUADS
+  if (channel >= HEAD_SIZE) { return vec4<f32>(); }
+  return queries[(row + channel) / 4u];
+#else
+  let at = row + channel;
+  // Of the channels past the end what is there is read, and replaced.
+  let x = vec4(queries[at], queries[at + 1u], queries[at + 2u], queries[at + 3u]);
+  return select(vec4<f32>(), x, vec4(channel, channel + 1u, channel + 2u, channel + 3u) < vec4(HEAD_SIZE));
+#endif
+}
+
+fn fourOfKey(row: u32, channel: u32) -> vec4<f32> {
+#if QUADS
+  if (channel >= HEAD_SIZE) { return vec4<f32>(); }
+  return keys[(row + channel) / 4u];
+#else
+  let at = row + channel;
+  // Of the channels past the end what is there is read, and replaced.
+  let x = vec4(keys[at], keys[at + 1u], keys[at + 2u], keys[at + 3u]);
+  return select(vec4<f32>(), x, vec4(channel, channel + 1u, channel + 2u, channel + 3u) < vec4(HEAD_SIZE));
+#endif
+}
+
+fn fourOfValue(row: u32, channel: u32) -> vec4<f32> {
+#if QUADS
+  if (channel >= VALUE_SIZE) { return vec4<f32>(); }
+  return values[(row + channel) / 4u];
+#else
+  let at = row + channel;
+  // Of the channels past the end what is there is read, and replaced.
+  let x = vec4(values[at], values[at + 1u], values[at + 2u], values[at + 3u]);
+  return select(vec4<f32>(), x, vec4(channel, channel + 1u, channel + 2u, channel + 3u) < vec4(VALUE_SIZE));
+#endif
+}
+
 fn stageKeys(at: u32, first: u32, chunk: u32, thread: u32) {
   for (var i = thread; i < TILE * CHUNK / 4u; i += ROWS) {
     let key = min(first + i / (CHUNK / 4u), problem.keyLength - 1u);
-    let channel = chunk * CHUNK + i % (CHUNK / 4u) * 4u;
-    var x = vec4<f32>();
-    for (var j = 0u; j < 4u; j++) {
-      if (channel + j < HEAD_SIZE) { x[j] = keys[at + key * problem.keyStrides.z + channel + j]; }
-    }
-    staged[i] = x;
+    staged[i] = fourOfKey(at + key * problem.keyStrides.z, chunk * CHUNK + i % (CHUNK / 4u) * 4u);
   }
 }
 
@@ -42,12 +81,9 @@ fn stageKeys(at: u32, first: u32, chunk: u32, thread: u32) {
 fn stageValues(at: u32, first: u32, firstChannel: u32, thread: u32) {
   for (var i = thread; i < TOKENS * VECTORS; i += ROWS) {
     let token = first + i / VECTORS;
-    let channel = firstChannel + i % VECTORS * 4u;
     var x = vec4<f32>();
-    for (var j = 0u; j < 4u; j++) {
-      if (channel + j < VALUE_SIZE && token < problem.keyLength) {
-        x[j] = values[at + token * problem.valueStrides.z + channel + j];
-      }
+    if (token < problem.keyLength) {
+      x = fourOfValue(at + token * problem.valueStrides.z, firstChannel + i % VECTORS * 4u);
     }
     staged[i] = x;
   }
@@ -75,10 +111,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var chunk = 0u; chunk < CHUNKS; chunk++) {
       var q = array<vec4<f32>, CHUNK / 4u>();
 #unroll i CHUNK / 4u
-      for (var j = 0u; j < 4u; j++) {
-        let channel = chunk * CHUNK + 4u * i + j;
-        if (channel < HEAD_SIZE) { q[i][j] = queries[queryAt + channel] * problem.fold; }
-      }
+      q[i] = fourOfQuery(queryAt, chunk * CHUNK + 4u * i) * problem.fold;
 #end
       workgroupBarrier();
       stageKeys(keysAt, first, chunk, thread);
@@ -134,10 +167,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #endif
   let at = row.batch * problem.outputStrides.x + row.head * problem.outputStrides.y + row.query * problem.outputStrides.z;
   let normaliser = normaliserOf(reference, sum);
-  for (var i = 0u; i < VECTORS; i++) {
-    for (var j = 0u; j < 4u; j++) {
-      let channel = firstChannel + 4u * i + j;
-      if (channel < VALUE_SIZE) { output[at + channel] = normalised(accumulated[i][j], normaliser); }
-    }
+#unroll i VECTORS
+#unroll j 4u
+  {
+    let channel = firstChannel + 4u * i + j;
+    if (channel < VALUE_SIZE) { output[at + channel] = normalised(accumulated[i][j], normaliser); }
   }
+#end
+#end
 }

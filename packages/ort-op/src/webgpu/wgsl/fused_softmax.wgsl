@@ -25,9 +25,9 @@ fn rescaling(before: f32, after: f32) -> f32 {
   return select(exp2(before - after), 0f, before == MASKED);
 }
 
-/** Bits of the bf16 near 2^x. */
+/** Bits of the bf16 near 2^x. The offset is added to the integer: before rounding it would cost the fraction bits. */
 fn schraudolph(x: f32) -> f32 {
-  return round(max(x * 128f + (127f - CORRECTION) * 128f, 0f));
+  return max(round(fma(x, 128f, -CORRECTION * 128f)) + 127f * 128f, 0f);
 }
 
 /** Biased exponent of the unit of a block of weights whose largest has these bf16 bits. */

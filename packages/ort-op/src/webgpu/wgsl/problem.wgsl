@@ -25,8 +25,7 @@ struct Problem {
   valueBlocks: u32,
   // Where the scales of the packed values begin, in 16 bytes.
   valueScales: u32,
-  // Splits of the keys that different workgroups attend to.
-  splits: u32,
+  batch: u32,
 }
 
 const LOG2E = 1.4426950408889634f;

@@ -7,12 +7,19 @@
 @group(0) @binding(1) var<storage, read> values: array<f32>;
 @group(0) @binding(2) var<storage, read_write> codes: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read_write> scales: array<u32>;
+#if MARKS
+// For each head, whether matrix units do not suit it: nothing speaks against it yet.
+@group(0) @binding(4) var<storage, read_write> unsuited: array<u32>;
+#endif
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   let channel = id.x;
   let block = id.y;
   if (channel >= VALUE_CHANNELS) { return; }
+#if MARKS
+  if (channel == 0u && block == 0u) { unsuited[id.z] = 0u; }
+#endif
   let strides = problem.valueStrides;
   let start = id.z / problem.kvHeads * strides.x + id.z % problem.kvHeads * strides.y + channel;
   var x: array<f32, 32>;

@@ -51,6 +51,15 @@ fn visibleToAny(first: u32, count: u32) -> vec2<u32> {
   return vec2(visibleBegin(0u), visibleEnd(problem.queryLength - 1u));
 }
 
+/** Keys that each of `count` rows from `first` on sees. */
+fn visibleToAll(first: u32, count: u32) -> vec2<u32> {
+  let last = min(first + count, groupRows(problem)) - 1u;
+  if (first / problem.queryLength == last / problem.queryLength) {
+    return vec2(visibleBegin(last % problem.queryLength), visibleEnd(first % problem.queryLength));
+  }
+  return vec2(visibleBegin(problem.queryLength - 1u), visibleEnd(0u));
+}
+
 fn isNaN(x: f32) -> bool {
   return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
 }
