@@ -1,5 +1,5 @@
 // Everything `npm run demo` and `npm test` need before they start: dependencies, generated code, TypeScript, the
-// WebAssembly kernel, the native addon. Does only what is missing or out of date, and says what it skips.
+// WebAssembly kernel, the WGSL, the native addon. Does only what is missing or out of date, and says what it skips.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
@@ -20,6 +20,7 @@ if (newer(join(ortOp, 'proto', 'onnx.proto'), join(ortOp, 'src', 'model', 'onnx_
   step('generating the protobuf reader', ['buf', 'generate'], ortOp);
 }
 buildWasm();
+embedWgsl();
 step('compiling TypeScript', ['tsc', '--build'], root);
 buildAddon();
 
@@ -39,6 +40,12 @@ function buildWasm() {
   const build = join(root, 'packages', 'core', 'wasm', 'build.mjs');
   const { status } = spawnSync(process.execPath, [build], { stdio: 'inherit' });
   if (status !== 0) fail('compiling the WebAssembly kernel failed');
+}
+
+function embedWgsl() {
+  const build = join(ortOp, 'src', 'webgpu', 'wgsl', 'build.mjs');
+  const { status } = spawnSync(process.execPath, [build], { stdio: 'inherit' });
+  if (status !== 0) fail('embedding the WGSL failed');
 }
 
 function buildAddon() {

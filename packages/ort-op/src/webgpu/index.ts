@@ -1,0 +1,1 @@
+export { type WebgpuBackendOptions, webgpuBackend } from './backend.js';

@@ -1,0 +1,35 @@
+import { type BlockScheme, elementFormats, type Recipe, recipes } from '@mxattn/core';
+import type { Constants } from './compose.js';
+
+/** What the kernels implement. */
+export const webgpuRecipes: readonly Recipe[] = [recipes.f32, recipes.mxfp6, recipes.mxfp4, recipes.f6f4];
+
+/** Constants of elements.wgsl for operands of this scheme. */
+export function elementConstants({ format, rule }: BlockScheme): Constants {
+  const { mantissaBits, max, maxExponent } = elementFormats[format];
+  const steps = 2 ** mantissaBits;
+  return {
+    STEPS: steps,
+    LARGEST: max * steps,
+    SCALE_CARRY: rule === 'ceil' ? carry(max / 2 ** maxExponent, 23) : 0,
+  };
+}
+
+/** Bits of an int8 below the element's last place. */
+export function spareBits({ format }: BlockScheme): number {
+  const { mantissaBits, max } = elementFormats[format];
+  return Math.floor(Math.log2(127 / (max * 2 ** mantissaBits)));
+}
+
+/** Constants of fused_softmax.wgsl: weights are E2M3 in bits of bf16. */
+export function weightConstants({ softmax }: Recipe): Constants {
+  const { weights } = softmax;
+  const ceil = weights.kind === 'exponential' && weights.operand?.scale === 'ceil';
+  const { max, maxExponent } = elementFormats.e2m3;
+  return { WEIGHT_CARRY: ceil ? carry(max / 2 ** maxExponent, 7) : 0 };
+}
+
+/** What, added to the bits of a significand above `largest`, carries into the exponent. */
+function carry(largest: number, mantissaBits: number): number {
+  return 2 ** mantissaBits - 1 - (largest - 1) * 2 ** mantissaBits;
+}

@@ -1,0 +1,77 @@
+import type { AttentionSpec, Layout } from '@mxattn/core';
+import { BLOCK, type Channels, TILE } from './shape-class.js';
+
+/** Of an unlimited window: more than any length, and far from the limits of i32. */
+const UNLIMITED = 2 ** 30;
+
+/** Sizes of the packed operands. */
+export interface PackedSizes {
+  /** Bytes. */
+  readonly queries: number;
+  readonly keys: number;
+  readonly values: number;
+  /** Offset of the scales in the packed values, bytes. */
+  readonly valueScales: number;
+  /** Rows of a key head and blocks of a value head, padded to whole tiles. */
+  readonly keyRows: number;
+  readonly valueBlocks: number;
+}
+
+export function packedSizes(spec: AttentionSpec, channels: Channels): PackedSizes {
+  const { batch, heads, kvHeads, queryLength, keyLength } = spec;
+  const keyRows = Math.ceil(keyLength / TILE) * TILE;
+  const valueBlocks = keyRows / BLOCK;
+  const rowBytes = channels.rowVectors * 16;
+  const valueLines = batch * kvHeads * valueBlocks * channels.valueChannels;
+  // Bindings begin at multiples of 256 bytes.
+  const valueScales = Math.ceil((valueLines * BLOCK) / 256) * 256;
+  return {
+    queries: batch * heads * queryLength * rowBytes,
+    keys: batch * kvHeads * keyRows * rowBytes,
+    values: valueScales + valueLines * 4,
+    valueScales,
+    keyRows,
+    valueBlocks,
+  };
+}
+
+/** Steps in elements from one batch, head and token to the next, and 0, which kernels use as a number unknown to compilers. */
+function strides(layout: Layout, heads: number, tokens: number, size: number): number[] {
+  const batch = heads * tokens * size;
+  return layout === 'BHSD' ? [batch, tokens * size, size, 0] : [batch, size, heads * size, 0];
+}
+
+/** The struct Problem of problem.wgsl. */
+export function problemUniform(
+  spec: AttentionSpec,
+  sizes: PackedSizes,
+  biasStrides: readonly number[],
+): Uint32Array<ArrayBuffer> {
+  const { batch, heads, kvHeads, queryLength, keyLength, headSize, valueHeadSize, layout, window } = spec;
+  const right = window ? window.right : UNLIMITED;
+  const keyTokens = spec.keyCapacity ?? keyLength;
+  const words = Uint32Array.of(
+    heads,
+    kvHeads,
+    queryLength,
+    keyLength,
+    window ? Math.min(window.left, UNLIMITED) : UNLIMITED,
+    spec.causal ? 0 : Math.min(right, UNLIMITED),
+    0,
+    0,
+    ...biasStrides,
+    ...strides(layout, heads, queryLength, headSize),
+    ...strides(layout, kvHeads, keyTokens, headSize),
+    ...strides(layout, kvHeads, keyTokens, valueHeadSize),
+    ...strides(layout, heads, queryLength, valueHeadSize),
+    sizes.keyRows,
+    sizes.valueBlocks,
+    sizes.valueScales / 16,
+    batch,
+  );
+  new Float32Array(words.buffer).set(
+    [spec.softcap * Math.LOG2E, Math.fround(Math.fround(spec.scale) * Math.LOG2E)],
+    6,
+  );
+  return words;
+}

@@ -1,0 +1,216 @@
+// Attention on packed operands with 8-bit dot products of standard WGSL, for every length and head size.
+//
+// A workgroup has ROWS query rows of one key/value head and 64 keys at a time; two invocations share a row. Each computes
+// the scores of one block of 32 keys and their weights, then, for both blocks, half of the VALUE_CHUNK output channels.
+// All that a row needs stays in registers but the weights. A product of blocks is an exact integer; accumulators start
+// at 0x4B400000, so that the bits of the sum are those of the float 12582912 + sum: no conversion.
+//
+// Workgroup memory, bytes: operands 9216 (64 keys x 4 blocks, or 2 blocks x 128 channels, with their scales), weights
+// 5120, scales of weights 512, maxima 512: 15360 of the 16384 that every device has.
+
+@group(0) @binding(0) var<uniform> problem: Problem;
+@group(0) @binding(1) var<storage, read> queries: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> keys: array<vec4<u32>>;
+@group(0) @binding(3) var<storage, read> values: array<vec4<u32>>;
+@group(0) @binding(4) var<storage, read_write> output: array<f32>;
+#if BIAS
+@group(0) @binding(5) var<storage, read> bias: array<f32>;
+#endif
+#if SINKS
+@group(0) @binding(6) var<storage, read> sinks: array<f32>;
+#endif
+#if MARKS
+// For each head, whether it was left out by attend_matrix.wgsl.
+@group(0) @binding(7) var<storage, read> unsuited: array<u32>;
+#endif
+
+const ROWS = 64u;
+const THREADS = 128u;
+const TILE = 64u;
+const BLOCK = 32u;
+const MAGIC = 12582912f;
+const MAGIC_BITS = 0x4B400000i;
+// Padded, so that rows lie in different banks.
+const WEIGHT_STRIDE = 5u;
+const CHANNELS = VALUE_CHUNK / 2u;
+
+var<workgroup> operands: array<vec4<u32>, 512>;
+var<workgroup> operandScales: array<vec4<f32>, 64>;
+var<workgroup> weights: array<vec4<u32>, ROWS * WEIGHT_STRIDE>;
+var<workgroup> weightScales: array<array<f32, ROWS>, 2>;
+var<workgroup> partials: array<array<f32, ROWS>, 2>;
+
+fn dot16(sum: i32, a: vec4<u32>, b: vec4<u32>) -> i32 {
+  return sum + dot4I8Packed(a.x, b.x) + dot4I8Packed(a.y, b.y) + dot4I8Packed(a.z, b.z) + dot4I8Packed(a.w, b.w);
+}
+
+/** Copies 4 blocks of the head axis of 64 keys, with their scales. */
+fn stageKeys(first: u32, chunk: u32, thread: u32) {
+  for (var i = thread; i < TILE * CHUNK_BLOCKS * 2u; i += THREADS) {
+    let key = i / (CHUNK_BLOCKS * 2u);
+    let vector = i % (CHUNK_BLOCKS * 2u);
+    operands[i] = keys[(first + key) * ROW_VECTORS + chunk * (CHUNK_BLOCKS * 2u) + vector];
+  }
+  if (thread < TILE) {
+    operandScales[thread] = bitcast<vec4<f32>>(keys[(first + thread) * ROW_VECTORS + HEAD_BLOCKS * 2u + chunk]);
+  }
+}
+
+/** Copies two blocks of tokens of VALUE_CHUNK channels. */
+fn stageValues(firstBlock: u32, firstChannel: u32, thread: u32) {
+  for (var block = 0u; block < 2u; block++) {
+    let at = (firstBlock + block) * VALUE_CHANNELS + firstChannel;
+    for (var i = thread; i < VALUE_CHUNK * 2u; i += THREADS) {
+      operands[block * (VALUE_CHUNK * 2u) + i] = values[at * 2u + i];
+    }
+    if (thread < VALUE_CHUNK / 4u) {
+      operandScales[block * (VALUE_CHUNK / 4u) + thread] = bitcast<vec4<f32>>(values[problem.valueScales + at / 4u + thread]);
+    }
+  }
+}
+
+@compute @workgroup_size(THREADS)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+#if MARKS
+  if (unsuited[group.y] == 0u) { return; }
+#endif
+  let half = thread / ROWS;
+  let rowOfGroup = thread % ROWS;
+  let firstRow = group.x * ROWS;
+  let rows = groupRows(problem);
+  let row = rowOf(group.y, min(firstRow + rowOfGroup, rows - 1u));
+  let firstChannel = group.z * VALUE_CHUNK;
+  let queryAt = ((row.batch * problem.heads + row.head) * problem.queryLength + row.query) * ROW_VECTORS;
+  let keysAt = group.y * problem.keyRows;
+  let valuesAt = group.y * problem.valueBlocks;
+
+  var q: array<vec4<u32>, CHUNK_BLOCKS * 2u>;
+  var queryScales: vec4<f32>;
+#if ONE_CHUNK
+#unroll i CHUNK_BLOCKS * 2u
+  q[i] = queries[queryAt + i];
+#end
+  queryScales = bitcast<vec4<f32>>(queries[queryAt + HEAD_BLOCKS * 2u]);
+#endif
+
+  var accumulated: array<f32, CHANNELS>;
+  var sum = 0f;
+  var reference = MASKED;
+
+  let visible = visibleToAny(firstRow, ROWS);
+  for (var first = visible.x / TILE * TILE; first < visible.y; first += TILE) {
+    // Spelt out: an array without an initial value keeps that of the last iteration in some implementations.
+    var scores = array<f32, BLOCK>();
+    for (var chunk = 0u; chunk < CHUNKS; chunk++) {
+      workgroupBarrier();
+      stageKeys(keysAt + first, chunk, thread);
+#if !ONE_CHUNK
+#unroll i CHUNK_BLOCKS * 2u
+      q[i] = queries[queryAt + chunk * (CHUNK_BLOCKS * 2u) + i];
+#end
+      queryScales = bitcast<vec4<f32>>(queries[queryAt + HEAD_BLOCKS * 2u + chunk]);
+#endif
+      workgroupBarrier();
+#unroll key BLOCK
+      {
+        let at = (half * BLOCK + key) * (CHUNK_BLOCKS * 2u);
+        let scales = operandScales[half * BLOCK + key];
+#unroll b CHUNK_BLOCKS
+        {
+          let dot = dot16(dot16(MAGIC_BITS, q[2u * b], operands[at + 2u * b]), q[2u * b + 1u], operands[at + 2u * b + 1u]);
+          let scaled = fma(bitcast<f32>(dot), queryScales[b], -MAGIC * queryScales[b]);
+          scores[key] = fma(scaled, scales[b], scores[key]);
+        }
+#end
+      }
+#end
+    }
+
+    // The largest score of this block, NaN if any is NaN or infinite.
+    var largest = MASKED;
+    var worst = 0u;
+#unroll key BLOCK
+    scores[key] = adjusted(scores[key], row, first + half * BLOCK + key);
+    largest = max(largest, scores[key]);
+    worst = max(worst, bitcast<u32>(scores[key]) & 0x7fffffffu);
+#end
+    partials[half][rowOfGroup] = select(largest, notANumber(), worst >= 0x7f800000u);
+    workgroupBarrier();
+
+    stageValues(valuesAt + first / BLOCK, firstChannel, thread);
+    let a = partials[0][rowOfGroup];
+    let b = partials[1][rowOfGroup];
+    let moved = movedReference(reference, select(select(max(a, b), b, isNaN(b)), a, isNaN(a)));
+    if (moved != reference) {
+      let factor = rescaling(reference, moved);
+      sum *= factor;
+#unroll c CHANNELS
+      accumulated[c] *= factor;
+#end
+      reference = moved;
+    }
+    var scale = 0f;
+    let top = schraudolph(largest - reference);
+    if (reference != MASKED && top >= f32(NEGLIGIBLE)) {
+      let exponent = weightExponent(u32(top));
+      scale = bitcast<f32>(exponent << 23u) * (1f / WEIGHT_STEPS);
+      var total = 0u;
+#unroll i 2u
+      {
+        var words: vec4<u32>;
+#unroll j 4u
+        words[j] = pack4xU8(vec4(
+          weightInteger(schraudolph(scores[16u * i + 4u * j] - reference), exponent),
+          weightInteger(schraudolph(scores[16u * i + 4u * j + 1u] - reference), exponent),
+          weightInteger(schraudolph(scores[16u * i + 4u * j + 2u] - reference), exponent),
+          weightInteger(schraudolph(scores[16u * i + 4u * j + 3u] - reference), exponent),
+        ));
+        total += dot4U8Packed(words[j], 0x01010101u);
+#end
+        weights[rowOfGroup * WEIGHT_STRIDE + half * 2u + i] = words;
+      }
+#end
+      sum = fma(f32(total), scale, sum);
+    }
+    weightScales[half][rowOfGroup] = scale;
+    workgroupBarrier();
+
+    for (var block = 0u; block < 2u; block++) {
+      let weightScale = weightScales[block][rowOfGroup];
+      // A block without weights contributes nothing, whatever its values are.
+      if (weightScale == 0f) { continue; }
+      let w0 = weights[rowOfGroup * WEIGHT_STRIDE + block * 2u];
+      let w1 = weights[rowOfGroup * WEIGHT_STRIDE + block * 2u + 1u];
+      let at = (block * VALUE_CHUNK + half * CHANNELS) * 2u;
+      let scalesAt = (block * VALUE_CHUNK + half * CHANNELS) / 4u;
+#unroll i CHANNELS / 4u
+      {
+        let scales = operandScales[scalesAt + i];
+#unroll j 4u
+        {
+          let dot = dot16(dot16(MAGIC_BITS, w0, operands[at + 8u * i + 2u * j]), w1, operands[at + 8u * i + 2u * j + 1u]);
+          let scaled = fma(bitcast<f32>(dot), weightScale, -MAGIC * weightScale);
+          accumulated[4u * i + j] = fma(scaled, scales[j], accumulated[4u * i + j]);
+        }
+#end
+      }
+#end
+    }
+  }
+
+  workgroupBarrier();
+  partials[half][rowOfGroup] = sum;
+  workgroupBarrier();
+  if (firstRow + rowOfGroup >= rows) { return; }
+  var total = partials[0][rowOfGroup] + partials[1][rowOfGroup];
+#if SINKS
+  total += exp2(sinks[row.head] * LOG2E - reference);
+#endif
+  let at = row.batch * problem.outputStrides.x + row.head * problem.outputStrides.y + row.query * problem.outputStrides.z;
+  let normaliser = normaliserOf(reference, total);
+#unroll c CHANNELS
+  if (firstChannel + half * CHANNELS + c < VALUE_SIZE) {
+    output[at + firstChannel + half * CHANNELS + c] = normalised(accumulated[c], normaliser);
+  }
+#end
+}
