@@ -16,14 +16,21 @@ MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
   return acc;
 }
 
+// Sums of products have 32 bits from the start.
+constexpr bool kNarrowSums = false;
+typedef Ints Sums;
+MXATTN_INLINE Sums multiplyAdd(Sums sums, Ints u, Ints s) { return dot4(sums, u, s); }
+MXATTN_INLINE Ints widen(Sums sums, Ints) { return sums; }
+
 // Whether a comparison holds in any lane.
 MXATTN_INLINE bool anyLane(Ints mask) { return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask)) != 0; }
 
-// The low bytes of 64 integers in 0..255, in order.
-MXATTN_INLINE void storeBytes(uint8_t* to, const Ints (&v)[4]) {
+// 64 integers in 0..255 as bytes, in order, those above the limit as the limit.
+MXATTN_INLINE void storeBytes(uint8_t* to, const Ints (&v)[4], uint8_t limit) {
   __m512i a = _mm512_packs_epi32(reinterpret_cast<__m512i>(v[0]), reinterpret_cast<__m512i>(v[1]));
   __m512i b = _mm512_packs_epi32(reinterpret_cast<__m512i>(v[2]), reinterpret_cast<__m512i>(v[3]));
   // Packing works within 128-bit lanes: four integers of each vector in turn.
   __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-  _mm512_storeu_si512(to, _mm512_permutexvar_epi32(order, _mm512_packus_epi16(a, b)));
+  __m512i bytes = _mm512_min_epu8(_mm512_packus_epi16(a, b), _mm512_set1_epi8(static_cast<char>(limit)));
+  _mm512_storeu_si512(to, _mm512_permutexvar_epi32(order, bytes));
 }

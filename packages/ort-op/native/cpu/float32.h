@@ -8,6 +8,8 @@ class Float32Engine {
     float* value;  // [kTileKeys][padded value head size]: a tile that is ragged in memory
     int64_t valueStride;
     const float* valueTile;
+    int pending;  // tiles whose weights wait: one at most
+    int64_t firstKey;
   };
 
   // From this many rows on, keys are transposed once (lanes are keys); below, each score is a dot product along
@@ -88,16 +90,20 @@ class Float32Engine {
       return;
     }
     const float* panel = keys_ + (head * panels_ + firstKey / kLanes) * problem_.headSize * kLanes;
-    int row = 0;
-    for (; row + kFloatRows <= rows.count; row += kFloatRows) tile<kFloatRows>(unit, row, panel, state);
-    for (; row < rows.count; row++) tile<1>(unit, row, panel, state);
+    forRowTiles<kFloatRows>(rows.count, [&](auto size, int row) { tile<size.value>(unit, row, panel, state); });
   }
 
-  void softmax(Unit&, const Rows& rows, int64_t, RowState& state) const {
+  void softmax(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
     for (int row = 0; row < rows.count; row++) softmaxRow(row, state);
+    unit.pending = 1;
+    unit.firstKey = firstKey;
   }
 
-  void accumulate(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
+  static bool full(const Unit&) { return true; }
+
+  void accumulate(Unit& unit, const Rows& rows, RowState& state) const {
+    int64_t firstKey = unit.firstKey;
+    unit.pending = 0;
     int64_t size = problem_.valueHeadSize;
     int64_t padded = ceilDivide(size, kLanes) * kLanes;
     int keys = static_cast<int>(std::min<int64_t>(kTileKeys, problem_.keyLength - firstKey));
@@ -117,9 +123,9 @@ class Float32Engine {
       unit.valueTile = unit.value;
       unit.valueStride = padded;
     }
-    int row = 0;
-    for (; row + kFloatRows <= rows.count; row += kFloatRows) weightedSum<kFloatRows>(unit, row, keys, padded, state);
-    for (; row < rows.count; row++) weightedSum<1>(unit, row, keys, padded, state);
+    forRowTiles<kFloatRows>(rows.count, [&](auto size, int row) {
+      weightedSum<size.value>(unit, row, keys, padded, state);
+    });
   }
 
  private:
