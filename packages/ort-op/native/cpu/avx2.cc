@@ -18,6 +18,12 @@ constexpr int kIntegerPanels = 2;
 // Added to key codes, so that a product of unsigned and signed bytes takes them.
 constexpr uint8_t kKeyOffset = 64;
 
+// Keeps the compiler from knowing a vector's value.
+template <typename V>
+MXATTN_INLINE void opaque(V& x) {
+  __asm__("" : "+x"(x));
+}
+
 // Products of a block of 32, in 16 bits: two sums of 16 products for each key or channel. A pair of products is exact:
 // |124 * 120 * 2| < 2^15. Whether their sums are is for the caller to know.
 constexpr bool kNarrowSums = true;
@@ -27,7 +33,7 @@ MXATTN_INLINE Sums multiplyAdd(Sums sums, Ints u, Ints s) {
   sums += reinterpret_cast<Shorts>(
       _mm256_maddubs_epi16(reinterpret_cast<__m256i>(u), reinterpret_cast<__m256i>(s)));
   // Else compilers form all products of a block first and add them up later, for which there are not enough registers.
-  __asm__("" : "+x"(sums));
+  opaque(sums);
   return sums;
 }
 
@@ -41,6 +47,19 @@ MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
   __m256i pairs = _mm256_maddubs_epi16(reinterpret_cast<__m256i>(u), reinterpret_cast<__m256i>(s));
   return acc + reinterpret_cast<Ints>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
+
+// Looks up bytes in 0..15 in a table of 16.
+class NibbleTable {
+ public:
+  explicit NibbleTable(const uint8_t (&table)[16])
+      : table_(_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)))) {}
+  MXATTN_METHOD Ints at(Ints nibbles) const {
+    return reinterpret_cast<Ints>(_mm256_shuffle_epi8(table_, reinterpret_cast<__m256i>(nibbles)));
+  }
+
+ private:
+  __m256i table_;
+};
 
 // Whether a comparison holds in any lane.
 MXATTN_INLINE bool anyLane(Ints mask) { return _mm256_movemask_ps(reinterpret_cast<__m256>(mask)) != 0; }
@@ -61,6 +80,7 @@ MXATTN_INLINE void storeBytes(uint8_t* to, const Ints (&v)[8], uint8_t limit) {
 #include "cpu/block_scaled.h"
 #include "cpu/half.h"
 #include "cpu/peak.h"
+#include "cpu/byte_peak.h"
 #include "cpu/kernel.h"
 
 void run(const Problem& problem, const Parallel& parallel, Scratch& scratch) {

@@ -9,6 +9,12 @@ constexpr int kIntegerPanels = 2;
 
 #include "cpu/vector.h"
 
+// Keeps the compiler from knowing a vector's value.
+template <typename V>
+MXATTN_INLINE void opaque(V& x) {
+  __asm__("" : "+v"(x));
+}
+
 // acc + u . s in every lane, u unsigned bytes, s signed bytes. Assembly, since compilers spill the intrinsic's
 // accumulators in a register tile.
 MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
@@ -21,6 +27,19 @@ constexpr bool kNarrowSums = false;
 typedef Ints Sums;
 MXATTN_INLINE Sums multiplyAdd(Sums sums, Ints u, Ints s) { return dot4(sums, u, s); }
 MXATTN_INLINE Ints widen(Sums sums, Ints) { return sums; }
+
+// Looks up bytes in 0..15 in a table of 16.
+class NibbleTable {
+ public:
+  explicit NibbleTable(const uint8_t (&table)[16])
+      : table_(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)))) {}
+  MXATTN_METHOD Ints at(Ints nibbles) const {
+    return reinterpret_cast<Ints>(_mm512_shuffle_epi8(table_, reinterpret_cast<__m512i>(nibbles)));
+  }
+
+ private:
+  __m512i table_;
+};
 
 // Whether a comparison holds in any lane.
 MXATTN_INLINE bool anyLane(Ints mask) { return _mm512_movepi32_mask(reinterpret_cast<__m512i>(mask)) != 0; }

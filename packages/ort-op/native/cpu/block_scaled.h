@@ -4,6 +4,7 @@
 // OCP Microscaling Formats (MX) v1.0; the scale rules are those of the recipes in @mxattn/core.
 
 constexpr int kBlock = 32;
+static_assert(kBlock == kTailTokens);
 constexpr int kBlockVectors = kBlock / kLanes;
 constexpr int kBlockBytes = kBlock * kLanes;  // one block for each of kLanes rows or channels
 

@@ -24,13 +24,18 @@ class BlockScaledEngine {
     uint8_t* probability;     // [kRowBlock][kPendingKeys], E2M3 times 8
     float* probabilityScale;  // [kPendingTiles][kRowBlock][blocks of a tile]
     int pending;
-    int64_t tiles[kPendingTiles];
+    // Of the tile at work and those that wait: the operands, perhaps unpacked to `unpacked`.
+    const uint8_t* tiles[kPendingTiles];
+    uint8_t* unpacked;
+    // How many may wait: one where there are few rows, so that what was unpacked is still in the cache.
+    int most;
   };
 
   BlockScaledEngine(const Problem& problem, Arena& arena)
       : problem_(problem),
         query_(operandFormat(problem.precision)),
-        packed_(problem, problem.cache ? operandFormat(problem.cacheFormat) : query_) {
+        packed_(problem, problem.cache ? operandFormat(problem.cacheFormat) : query_),
+        cached_(packed_) {
     probability_ = problem.precision == Precision::kMxfp4 ? kE2m3Ceil : kE2m3Floor;
     // The rotation needs a power of two (and here a whole vector); other head sizes do without it.
     rotated_ = (problem.headSize & (problem.headSize - 1)) == 0 && problem.headSize >= kLanes;
@@ -45,7 +50,8 @@ class BlockScaledEngine {
   BlockScaledEngine(const BlockScaledEngine&) = delete;
   BlockScaledEngine& operator=(const BlockScaledEngine&) = delete;
 
-  int64_t tileBytes() const { return packed_.bytes(); }
+  // Of a tile of a cache.
+  int64_t tileBytes() const { return cached_.bytes(); }
 
   // Quantises the keys and values of the call; of a cache, the new ones and the block they join.
   void pack(const Parallel& parallel) {
@@ -56,11 +62,11 @@ class BlockScaledEngine {
       packKeys(head, tile);
       packValues(head, tile);
     });
-    if (!problem_.cacheTail || problem_.keyLength % kTileKeys == 0) return;
-    int64_t size = problem_.valueHeadSize, lastTile = (tileCount_ - 1) * kTileKeys;
+    if (!problem_.cacheTail || problem_.keyLength % kBlock == 0) return;
+    int64_t size = problem_.valueHeadSize, lastBlock = problem_.keyLength / kBlock * kBlock;
     for (int64_t head = 0; head < heads; head++) {
-      for (int64_t token = std::max(lastTile, problem_.firstNewKey); token < problem_.keyLength; token++) {
-        std::memcpy(problem_.cacheTail + (head * kTileKeys + token % kTileKeys) * size, newValue(head, token),
+      for (int64_t token = std::max(lastBlock, problem_.firstNewKey); token < problem_.keyLength; token++) {
+        std::memcpy(problem_.cacheTail + (head * kBlock + token % kBlock) * size, newValue(head, token),
                     size * sizeof(float));
       }
     }
@@ -72,7 +78,7 @@ class BlockScaledEngine {
     for (int64_t head = 0; head < problem_.batch * problem_.kvHeads; head++) {
       for (int64_t token = 0; token < problem_.keyLength; token++) {
         alignas(64) float x[kLargestHeadSize];
-        packed_.readKey(tiles_.at(head, token / kTileKeys), token % kTileKeys, x);
+        cached_.readKey(tiles_.at(head, token / kTileKeys), token % kTileKeys, x);
         // The rotation is its own inverse.
         if (rotated_) rotate(x);
         std::memcpy(out + (head * problem_.keyLength + token) * size, x, size * sizeof(float));
@@ -86,7 +92,7 @@ class BlockScaledEngine {
       for (int64_t token = 0; token < problem_.keyLength; token++) {
         const uint8_t* tile = tiles_.at(head, token / kTileKeys);
         for (int64_t c = 0; c < size; c++) {
-          out[(head * problem_.keyLength + token) * size + c] = packed_.readValue(tile, token % kTileKeys, c);
+          out[(head * problem_.keyLength + token) * size + c] = cached_.readValue(tile, token % kTileKeys, c);
         }
       }
     }
@@ -99,7 +105,9 @@ class BlockScaledEngine {
     unit.probability = arena.take<uint8_t>(kRowBlock * kPendingKeys);
     // A group of rows writes a whole vector of scales.
     unit.probabilityScale = arena.take<float>(kPendingTiles * kRowBlock * kTileBlocks + kLanes);
+    if (problem_.cache) unit.unpacked = arena.take<uint8_t>(kPendingTiles * packed_.bytes());
     if (rows.count == 0) return unit;
+    unit.most = rows.count < kFewRows ? 1 : kPendingTiles;
     int64_t group = problem_.heads / problem_.kvHeads;
     int64_t firstRow = (rows.batch * problem_.kvHeads + rows.kvHead) * group * problem_.queryLength + rows.first;
     auto fold = static_cast<float>(problem_.scale * 1.4426950408889634);  // scale * log2(e)
@@ -113,13 +121,13 @@ class BlockScaledEngine {
   }
 
   void scores(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
-    const uint8_t* tile = tileAt(rows, firstKey / kTileKeys);
+    const uint8_t* tile = takeTile(unit, rows, firstKey / kTileKeys);
     forRowTiles<kIntegerRows>(rows.count, [&](auto size, int row) { scoreTile<size.value>(unit, row, tile, state); });
   }
 
-  void softmax(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
+  void softmax(Unit& unit, const Rows& rows, int64_t, RowState& state) const {
     // Comparisons below lose NaN, so it is looked for, but only where it can be.
-    if (unit.query.nan || packed_.facts(tileAt(rows, firstKey / kTileKeys)).nan || problem_.bias) {
+    if (unit.query.nan || packed_.facts(unit.tiles[unit.pending]).nan || problem_.bias) {
       for (int row = 0; row < rows.count; row++) {
         if (anyNaN(state.scores + row * kTileKeys)) state.reference[row] = kNaN;
       }
@@ -127,18 +135,16 @@ class BlockScaledEngine {
     for (int row = 0; row < rows.count; row += kSoftmaxRows) {
       softmaxRows(unit, row, std::min(kSoftmaxRows, rows.count - row), state);
     }
-    unit.tiles[unit.pending++] = firstKey / kTileKeys;
+    unit.pending++;
   }
 
-  static bool full(const Unit& unit) { return unit.pending == kPendingTiles; }
+  static bool full(const Unit& unit) { return unit.pending == unit.most; }
 
   void accumulate(Unit& unit, const Rows& rows, RowState& state) const {
-    const uint8_t* tiles[kPendingTiles];
-    for (int t = 0; t < unit.pending; t++) tiles[t] = tileAt(rows, unit.tiles[t]);
     // Channels in the outer loop: their values stay in the first level cache for all rows.
     int64_t groups = packed_.channelGroups(), g = 0;
-    for (; g + kIntegerPanels <= groups; g += kIntegerPanels) weightedSums<kIntegerPanels>(unit, rows, tiles, g, state);
-    for (; g < groups; g++) weightedSums<1>(unit, rows, tiles, g, state);
+    for (; g + kIntegerPanels <= groups; g += kIntegerPanels) weightedSums<kIntegerPanels>(unit, rows, g, state);
+    for (; g < groups; g++) weightedSums<1>(unit, rows, g, state);
     unit.pending = 0;
   }
 
@@ -157,8 +163,19 @@ class BlockScaledEngine {
   // Rows whose blocks of P have their scales computed in one vector, a lane a block.
   static constexpr int kSoftmaxRows = kLanes / kTileBlocks;
 
-  const uint8_t* tileAt(const Rows& rows, int64_t tile) const {
-    return tiles_.at(rows.batch * problem_.kvHeads + rows.kvHead, tile);
+  // From so many rows on it pays to let P wait.
+  static constexpr int kFewRows = 16;
+
+  // Makes a tile the one at work.
+  const uint8_t* takeTile(Unit& unit, const Rows& rows, int64_t index) const {
+    const uint8_t* tile = tiles_.at(rows.batch * problem_.kvHeads + rows.kvHead, index);
+    if (problem_.cache) {
+      uint8_t* room = unit.unpacked + unit.pending * packed_.bytes();
+      cached_.unpack(tile, room);
+      tile = room;
+    }
+    unit.tiles[unit.pending] = tile;
+    return tile;
   }
 
   float* probabilityScales(const Unit& unit, int pending) const {
@@ -297,7 +314,7 @@ class BlockScaledEngine {
   // The value of a token of a tile that new tokens join.
   const float* valueOf(int64_t head, int64_t token) const {
     if (token >= problem_.firstNewKey) return newValue(head, token);
-    return problem_.cacheTail + (head * kTileKeys + token % kTileKeys) * problem_.valueHeadSize;
+    return problem_.cacheTail + (head * kBlock + token % kBlock) * problem_.valueHeadSize;
   }
 
   // The new keys of one tile. Those of a cache are there already; what lies past the last key does not matter, since it
@@ -309,10 +326,14 @@ class BlockScaledEngine {
     int32_t exponents[kLargestHeadSize / kBlock];
     int64_t first = std::max(tile * kTileKeys, problem_.firstNewKey);
     int64_t end = std::min(tile * kTileKeys + kTileKeys, problem_.keyLength);
-    if (first == tile * kTileKeys) packed_.startKeys(to);
+    if (first == tile * kTileKeys) problem_.cache ? cached_.startKeys(to) : packed_.startKeys(to);
     for (int64_t key = first; key < end; key++) {
       quantise(newKey(head, key), 1.f, packed_.format(), codes, scales, exponents);
-      packed_.putKey(to, key % kTileKeys, codes, scales, exponents);
+      if (problem_.cache) {
+        cached_.putKey(to, key % kTileKeys, codes, scales, exponents);
+      } else {
+        packed_.putKey(to, key % kTileKeys, codes, scales, exponents);
+      }
     }
   }
 
@@ -336,7 +357,11 @@ class BlockScaledEngine {
             for (int j = 0; j < lanes; j++) x[t][j] = row[j];
           }
         }
-        packed_.putValues(tiles_.at(head, tile), b, g, x);
+        if (problem_.cache) {
+          cached_.putValues(tiles_.at(head, tile), b, g, x);
+        } else {
+          packed_.putValues(tiles_.at(head, tile), b, g, x);
+        }
       }
     }
   }
@@ -350,10 +375,13 @@ class BlockScaledEngine {
       aligned &= unit.query.aligned[row + r];
       norm = std::max(norm, unit.query.norm[row + r]);
     }
-    if (kNarrowSums) aligned &= norm * facts.keyNorm <= kLargestNarrow;
+    bool narrow = kNarrowSums && norm * facts.keyNorm <= kLargestNarrow;
+    if (kNarrowSums) aligned &= narrow;
     for (int panel = 0; panel < kTileVectors; panel += kIntegerPanels) {
-      if (!aligned) {
-        scoreBlocks<R>(unit, row, tile, panel, state);
+      if (!aligned && narrow) {
+        scoreBlocks<R, kNarrowSums>(unit, row, tile, panel, state);
+      } else if (!aligned) {
+        scoreBlocks<R, false>(unit, row, tile, panel, state);
       } else if (kNarrowSums) {
         scoreNarrow<R>(unit, row, tile, panel, state);
       } else {
@@ -427,20 +455,21 @@ class BlockScaledEngine {
     }
   }
 
-  // Scores from blocks with a scale each.
-  template <int R>
+  // Scores from blocks with a scale each. Narrow: products of a block fit narrow sums.
+  template <int R, bool Narrow>
   void scoreBlocks(const Unit& unit, int row, const uint8_t* tile, int panel, RowState& state) const {
     int64_t blocks = packed_.headBlocks(), padded = blocks * kBlock, stride = packed_.panelBytes();
     const uint8_t* keys = packed_.keys(tile, panel);
     const float* keyScale = packed_.keyScales(tile, panel);
     const int8_t* query = unit.query.codes + row * padded;
     const float* queryScale = unit.query.scales + row * blocks;
-    const int32_t* offset = unit.query.offsets + row * blocks;
+    const int32_t* offset = (Narrow ? unit.query.narrowOffsets : unit.query.offsets) + row * blocks;
+    using Products = std::conditional_t<Narrow, Sums, Ints>;
     Floats sum[R][kIntegerPanels] = {};
     for (int64_t b = 0; b < blocks; b++) {
-      Ints product[R][kIntegerPanels];
+      Products product[R][kIntegerPanels];
       for (int r = 0; r < R; r++) {
-        for (int p = 0; p < kIntegerPanels; p++) product[r][p] = splat(offset[r * blocks + b]);
+        for (int p = 0; p < kIntegerPanels; p++) product[r][p] = reinterpret_cast<Products>(splat(offset[r * blocks + b]));
       }
 #pragma GCC unroll 8
       for (int g = 0; g < kGroups; g++) {
@@ -448,12 +477,26 @@ class BlockScaledEngine {
         for (int p = 0; p < kIntegerPanels; p++) k[p] = load<Ints>(keys + p * stride + b * kBlockBytes + g * kLanes * 4);
         for (int r = 0; r < R; r++) {
           Ints q = splatBytes(query + r * padded + b * kBlock + g * 4);
-          for (int p = 0; p < kIntegerPanels; p++) product[r][p] = dot4(product[r][p], k[p], q);
+          for (int p = 0; p < kIntegerPanels; p++) {
+            if constexpr (Narrow) {
+              product[r][p] = multiplyAdd(product[r][p], k[p], q);
+            } else {
+              product[r][p] = dot4(product[r][p], k[p], q);
+            }
+          }
         }
       }
       for (int p = 0; p < kIntegerPanels; p++) {
         Floats scale = load<Floats>(keyScale + (p * blocks + b) * kLanes);
-        for (int r = 0; r < R; r++) sum[r][p] += toFloats(product[r][p]) * (scale * queryScale[r * blocks + b]);
+        for (int r = 0; r < R; r++) {
+          Ints total;
+          if constexpr (Narrow) {
+            total = widen(product[r][p], splat(0x00010001));
+          } else {
+            total = product[r][p];
+          }
+          sum[r][p] += toFloats(total) * (scale * queryScale[r * blocks + b]);
+        }
       }
     }
     for (int r = 0; r < R; r++) {
@@ -464,27 +507,26 @@ class BlockScaledEngine {
   }
 
   template <int C>
-  void weightedSums(const Unit& unit, const Rows& rows, const uint8_t* const* tiles, int64_t group,
-                    RowState& state) const {
+  void weightedSums(const Unit& unit, const Rows& rows, int64_t group, RowState& state) const {
     // In narrow sums, 16 products of E2M1 values are exact, 12 * 60 * 16 < 2^15, and 8 of E2M3 values, 60 * 60 * 8.
     bool half = kNarrowSums && packed_.format().toInteger == 8.f;
     forRowTiles<kIntegerRows>(rows.count, [&](auto size, int row) {
       if (half) {
-        channels<size.value, C, kGroups / 2>(unit, row, tiles, group, state);
+        channels<size.value, C, kGroups / 2>(unit, row, group, state);
       } else {
-        channels<size.value, C, kGroups>(unit, row, tiles, group, state);
+        channels<size.value, C, kGroups>(unit, row, group, state);
       }
     });
   }
 
   // Span: steps of 4 tokens that add up before sums are widened.
   template <int R, int C, int Span>
-  void channels(const Unit& unit, int row, const uint8_t* const* tiles, int64_t group, RowState& state) const {
+  void channels(const Unit& unit, int row, int64_t group, RowState& state) const {
     float* out = state.out + row * state.outSize + group * kLanes;
     for (int t = 0; t < unit.pending; t++) {
       const float* weights = probabilityScales(unit, t) + row * kTileBlocks;
       for (int b = 0; b < kTileBlocks; b++) {
-        const int8_t* values = packed_.values(tiles[t], b, group);
+        const int8_t* values = packed_.values(unit.tiles[t], b, group);
         const uint8_t* codes = unit.probability + row * kPendingKeys + t * kTileKeys + b * kBlock;
         Ints product[R][C] = {};
 #pragma GCC unroll 2
@@ -504,7 +546,7 @@ class BlockScaledEngine {
           }
         }
         for (int c = 0; c < C; c++) {
-          Floats scale = load<Floats>(packed_.valueScales(tiles[t], b, group + c));
+          Floats scale = load<Floats>(packed_.valueScales(unit.tiles[t], b, group + c));
           for (int r = 0; r < R; r++) {
             float* at = out + r * state.outSize + c * kLanes;
             store(at, load<Floats>(at) + toFloats(product[r][c]) * (scale * weights[r * kTileBlocks + b]));
@@ -517,6 +559,7 @@ class BlockScaledEngine {
   const Problem& problem_;
   ElementFormat query_;
   OperandTiles packed_;
+  CacheTiles cached_;
   ElementFormat probability_;
   bool rotated_;
   int64_t tileCount_;

@@ -48,7 +48,8 @@ class Arena {
 template <int Rows, typename Task>
 MXATTN_INLINE void forRowTiles(int count, const Task& task, int row = 0) {
   for (; row + Rows <= count; row += Rows) task(std::integral_constant<int, Rows>{}, row);
-  if constexpr (Rows > 1) forRowTiles<Rows / 2>(count, task, row);
+  // Four rows are a usual group of query heads.
+  if constexpr (Rows > 1) forRowTiles<(Rows > 4 ? 4 : Rows / 2)>(count, task, row);
 }
 
 // The rows of one unit of work.
@@ -186,6 +187,7 @@ struct RowState {
 #include "cpu/block_align.h"
 #include "cpu/float32.h"
 #include "cpu/operand_tiles.h"
+#include "cpu/cache_tiles.h"
 #include "cpu/query_rows.h"
 #include "cpu/fused_softmax.h"
 

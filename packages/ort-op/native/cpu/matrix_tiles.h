@@ -16,7 +16,7 @@ struct alignas(64) TileShapes {
 class TileConfiguration {
  public:
   TileConfiguration() {
-    static const TileShapes shapes;
+    static constexpr TileShapes shapes;
     _tile_loadconfig(&shapes);
   }
   ~TileConfiguration() { _tile_release(); }
@@ -43,7 +43,7 @@ class MatrixTileEngine : public BlockScaledEngine {
   }
 
   void scores(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
-    const uint8_t* tile = tileAt(rows, firstKey / kTileKeys);
+    const uint8_t* tile = takeTile(unit, rows, firstKey / kTileKeys);
     int64_t blocks = packed_.headBlocks(), padded = blocks * kBlock;
     for (int row = 0; row < rows.count; row += kPairRows) {
       int count = std::min(kPairRows, rows.count - row);
@@ -71,7 +71,7 @@ class MatrixTileEngine : public BlockScaledEngine {
   void accumulate(Unit& unit, const Rows& rows, RowState& state) const {
     int64_t channelGroups = packed_.channelGroups();
     for (int t = 0; t < unit.pending; t++) {
-      const uint8_t* tile = tileAt(rows, unit.tiles[t]);
+      const uint8_t* tile = unit.tiles[t];
       for (int row = 0; row < rows.count; row += kPairRows) {
         int count = std::min(kPairRows, rows.count - row);
         const uint8_t* codes = unit.probability + row * kPendingKeys + t * kTileKeys;

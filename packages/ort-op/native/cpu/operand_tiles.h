@@ -111,23 +111,6 @@ class OperandTiles {
     }
   }
 
-  // A key as floats again.
-  void readKey(const uint8_t* tile, int64_t key, float* out) const {
-    int64_t panel = key / kLanes, lane = key % kLanes;
-    const uint8_t* codes = keys(tile, panel) + lane * 4;
-    const float* scales = keyScales(tile, panel) + lane;
-    for (int64_t c = 0; c < headBlocks_ * kBlock; c++) {
-      auto code = static_cast<int8_t>(codes[c / 4 * kLanes * 4 + c % 4] - kKeyOffset);
-      out[c] = code * scales[c / kBlock * kLanes];
-    }
-  }
-
-  float readValue(const uint8_t* tile, int64_t token, int64_t channel) const {
-    int64_t block = token / kBlock, row = token % kBlock, group = channel / kLanes, lane = channel % kLanes;
-    return values(tile, block, group)[(row / 4 * kLanes + lane) * 4 + row % 4] *
-           valueScales(tile, block, group)[lane];
-  }
-
   // Narrow sums add up, of each block, the first two of every four codes, and the last two. By Cauchy and Schwarz the sum
   // of products is at most the product of the norms.
   static float largestNorm(const int8_t* codes, int64_t blocks) {

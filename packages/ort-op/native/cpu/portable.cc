@@ -14,6 +14,12 @@ constexpr int kIntegerPanels = 2;
 // Added to key codes, so that a product of unsigned and signed bytes takes them.
 constexpr uint8_t kKeyOffset = 128;
 
+// Keeps the compiler from knowing a vector's value.
+template <typename V>
+MXATTN_INLINE void opaque(V& x) {
+  __asm__("" : "+m"(x));
+}
+
 // acc + u . s in every lane, u unsigned bytes, s signed bytes, in 16-bit products of even and odd bytes: vectors of
 // those are multiplied everywhere. Exact: |255 * 128| < 2^15.
 MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
@@ -28,6 +34,21 @@ constexpr bool kNarrowSums = false;
 typedef Ints Sums;
 MXATTN_INLINE Sums multiplyAdd(Sums sums, Ints u, Ints s) { return dot4(sums, u, s); }
 MXATTN_INLINE Ints widen(Sums sums, Ints) { return sums; }
+
+// Looks up bytes in 0..15 in a table of 16.
+class NibbleTable {
+ public:
+  explicit NibbleTable(const uint8_t (&table)[16]) { std::memcpy(table_, table, 16); }
+  MXATTN_METHOD Ints at(Ints nibbles) const {
+    uint8_t bytes[4 * kLanes];
+    std::memcpy(bytes, &nibbles, sizeof bytes);
+    for (uint8_t& byte : bytes) byte = table_[byte];
+    return load<Ints>(bytes);
+  }
+
+ private:
+  uint8_t table_[16];
+};
 
 // Whether a comparison holds in any lane.
 MXATTN_INLINE bool anyLane(Ints mask) {
@@ -48,6 +69,7 @@ MXATTN_INLINE void storeBytes(uint8_t* to, const Ints (&v)[Count], uint8_t limit
 #include "cpu/block_scaled.h"
 #include "cpu/half.h"
 #include "cpu/peak.h"
+#include "cpu/byte_peak.h"
 #include "cpu/kernel.h"
 
 void run(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
