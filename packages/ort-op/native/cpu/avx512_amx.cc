@@ -15,6 +15,7 @@ constexpr uint8_t kKeyOffset = 0;
 #include "cpu/kernel.h"
 #include "cpu/matrix_tiles.h"
 #include "cpu/peak.h"
+#include "cpu/matrix_peak.h"
 
 void run(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
   attendWith<MatrixTileEngine>(problem, parallel, scratch);

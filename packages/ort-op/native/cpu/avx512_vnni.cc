@@ -14,6 +14,7 @@ constexpr uint8_t kKeyOffset = 128;
 #include "cpu/half.h"
 #include "cpu/kernel.h"
 #include "cpu/peak.h"
+#include "cpu/byte_peak.h"
 
 void run(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
   attendWith<BlockScaledEngine>(problem, parallel, scratch);

@@ -4,6 +4,7 @@
 // OCP Microscaling Formats (MX) v1.0; the scale rules are those of the recipes in @mxattn/core.
 
 constexpr int kBlock = 32;
+static_assert(kBlock == kTailTokens);
 constexpr int kBlockVectors = kBlock / kLanes;
 constexpr int kBlockBytes = kBlock * kLanes;  // one block for each of kLanes rows or channels
 
@@ -56,8 +57,9 @@ MXATTN_INLINE Floats largerMagnitude(Floats a, Floats b) {
   return fromBits(x > y ? x : y);
 }
 
-// One row of `blocks` blocks: codes[32 * blocks], scales[blocks].
-MXATTN_INLINE void quantiseRow(const float* x, int64_t blocks, ElementFormat format, int8_t* codes, float* scales) {
+// One row of `blocks` blocks: codes[32 * blocks], scales[blocks], and their biased exponents, -1 for a block of zeros.
+MXATTN_INLINE void quantiseRow(const float* x, int64_t blocks, ElementFormat format, int8_t* codes, float* scales,
+                               int32_t* exponents) {
   for (int64_t b = 0; b < blocks; b++) {
     const float* block = x + b * kBlock;
     Floats largest{};
@@ -69,6 +71,7 @@ MXATTN_INLINE void quantiseRow(const float* x, int64_t blocks, ElementFormat for
     std::memcpy(&top, &topBits, 4);
     Ints biased = scaleExponent(splat(0.f) + fromBits(splat(topBits)), format);
     scales[b] = integerScale(fromBits(splat(topBits)), biased, format)[0];
+    exponents[b] = topBits == 0 ? -1 : biased[0];
     Floats inverse = inverseScaleOf(biased);
     for (int v = 0; v < kBlockVectors; v++) {
       Ints integers = elementIntegers(load<Floats>(block + v * kLanes) * inverse, format);

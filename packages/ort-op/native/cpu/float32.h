@@ -6,12 +6,16 @@ class Float32Engine {
   struct Unit {
     float* query;  // [kRowBlock][headSize], scaled to log2 units
     float* value;  // [kTileKeys][padded value head size]: a tile that is ragged in memory
+    // Values of kLanes channels are `valueStride` apart from token to token, `groupStride` from one group to the next.
     int64_t valueStride;
+    int64_t groupStride;
     const float* valueTile;
+    int pending;  // tiles whose weights wait: one at most
+    int64_t firstKey;
   };
 
-  // From this many rows on, keys are transposed once (lanes are keys); below, each score is a dot product along
-  // the head (lanes are channels) and keys are read where they are.
+  // From this many rows on, keys are transposed once (lanes are keys) and values put into panels; below, each score is a
+  // dot product along the head (lanes are channels) and both are read where they are.
   static constexpr int64_t kTransposeRows = 8;
 
   Float32Engine(const Problem& problem, Arena& arena) : problem_(problem) {
@@ -19,7 +23,10 @@ class Float32Engine {
     transposed_ = rows >= kTransposeRows;
     panels_ = ceilDivide(problem.keyLength, kTileKeys) * kTileVectors;
     int64_t heads = problem.batch * problem.kvHeads;
-    if (transposed_) keys_ = arena.take<float>(heads * panels_ * problem.headSize * kLanes);
+    if (transposed_) {
+      keys_ = arena.take<float>(heads * panels_ * problem.headSize * kLanes);
+      values_ = arena.take<float>(heads * panels_ * kLanes * paddedValue());
+    }
     if (problem.cache) tiles_ = *problem.cache;
   }
 
@@ -44,7 +51,8 @@ class Float32Engine {
     }
   }
 
-  // New tokens go to the cache, if there is one. Then, for many rows, keys as [panel of kLanes keys][channel][kLanes].
+  // New tokens go to the cache, if there is one. Then, for many rows, keys as [panel of kLanes keys][channel][kLanes] and
+  // values as [tile][group of kLanes channels][kTileKeys][kLanes], zeros past the last.
   void pack(const Parallel& parallel) {
     if (problem_.cache) append(parallel);
     if (!transposed_) return;
@@ -60,14 +68,14 @@ class Float32Engine {
           for (int64_t j = keys; j < kLanes; j++) to[c * kLanes + j] = 0;
         }
       }
+      packValues(head, index % tiles);
     });
   }
 
   Unit begin(const Rows& rows, Arena& arena) const {
-    int64_t paddedValue = ceilDivide(problem_.valueHeadSize, kLanes) * kLanes;
     Unit unit{};
     unit.query = arena.take<float>(kRowBlock * problem_.headSize);
-    unit.value = arena.take<float>(kTileKeys * paddedValue);
+    unit.value = arena.take<float>(kTileKeys * paddedValue());
     if (rows.count == 0) return unit;
     int64_t group = problem_.heads / problem_.kvHeads;
     int64_t firstRow = (rows.batch * problem_.kvHeads + rows.kvHead) * group * problem_.queryLength + rows.first;
@@ -88,21 +96,32 @@ class Float32Engine {
       return;
     }
     const float* panel = keys_ + (head * panels_ + firstKey / kLanes) * problem_.headSize * kLanes;
-    int row = 0;
-    for (; row + kFloatRows <= rows.count; row += kFloatRows) tile<kFloatRows>(unit, row, panel, state);
-    for (; row < rows.count; row++) tile<1>(unit, row, panel, state);
+    // A pair of panels stays in the first level cache for all rows.
+    for (int v = 0; v < kTileVectors; v += kFloatPanels) {
+      forRowTiles<kFloatRows>(rows.count, [&](auto size, int row) { tile<size.value>(unit, row, panel, v, state); });
+    }
   }
 
-  void softmax(Unit&, const Rows& rows, int64_t, RowState& state) const {
+  void softmax(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
     for (int row = 0; row < rows.count; row++) softmaxRow(row, state);
+    unit.pending = 1;
+    unit.firstKey = firstKey;
   }
 
-  void accumulate(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
-    int64_t size = problem_.valueHeadSize;
-    int64_t padded = ceilDivide(size, kLanes) * kLanes;
+  static bool full(const Unit&) { return true; }
+
+  void accumulate(Unit& unit, const Rows& rows, RowState& state) const {
+    int64_t firstKey = unit.firstKey;
+    unit.pending = 0;
+    int64_t size = problem_.valueHeadSize, padded = paddedValue();
     int keys = static_cast<int>(std::min<int64_t>(kTileKeys, problem_.keyLength - firstKey));
     int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
-    if (problem_.cache) {
+    unit.groupStride = kLanes;
+    if (transposed_) {
+      unit.valueTile = values_ + (head * panels_ * kLanes + firstKey) * padded;
+      unit.valueStride = kLanes;
+      unit.groupStride = kTileKeys * kLanes;
+    } else if (problem_.cache) {
       unit.valueTile = cachedValue(head, firstKey);
       unit.valueStride = padded;
     } else if (padded == size) {
@@ -117,9 +136,9 @@ class Float32Engine {
       unit.valueTile = unit.value;
       unit.valueStride = padded;
     }
-    int row = 0;
-    for (; row + kFloatRows <= rows.count; row += kFloatRows) weightedSum<kFloatRows>(unit, row, keys, padded, state);
-    for (; row < rows.count; row++) weightedSum<1>(unit, row, keys, padded, state);
+    int64_t groups = padded / kLanes, g = 0;
+    for (; g + kFloatPanels <= groups; g += kFloatPanels) weightedSums<kFloatPanels>(unit, rows, keys, g, state);
+    for (; g < groups; g++) weightedSums<1>(unit, rows, keys, g, state);
   }
 
  private:
@@ -139,6 +158,27 @@ class Float32Engine {
   const float* keyRows(int64_t head, int64_t token) const {
     if (problem_.cache) return cachedKey(head, token);
     return problem_.key + (head * problem_.keyLength + token) * problem_.headSize;
+  }
+
+  void packValues(int64_t head, int64_t tile) {
+    int64_t size = problem_.valueHeadSize, padded = paddedValue(), first = tile * kTileKeys;
+    int64_t count = std::min<int64_t>(kTileKeys, problem_.keyLength - first);
+    float* to = values_ + (head * panels_ * kLanes + first) * padded;
+    int64_t stride = problem_.cache ? padded : size;
+    const float* from =
+        problem_.cache ? cachedValue(head, first) : problem_.value + (head * problem_.keyLength + first) * size;
+    for (int64_t t = 0; t < kTileKeys; t++) {
+      for (int64_t g = 0; g < padded / kLanes; g++) {
+        int64_t lanes = t < count ? std::min<int64_t>(kLanes, size - g * kLanes) : 0;
+        Floats x{};
+        if (lanes == kLanes) {
+          x = load<Floats>(from + t * stride + g * kLanes);
+        } else {
+          for (int64_t j = 0; j < lanes; j++) x[j] = from[t * stride + g * kLanes + j];
+        }
+        store(to + (g * kTileKeys + t) * kLanes, x);
+      }
+    }
   }
 
   void append(const Parallel& parallel) {
@@ -197,57 +237,56 @@ class Float32Engine {
     for (int j = count; j < kTileKeys; j++) scores[j] = 0;
   }
 
+  // Scores of R rows and kFloatPanels panels of keys, from panel v on.
   template <int R>
-  void tile(const Unit& unit, int row, const float* panel, RowState& state) const {
+  void tile(const Unit& unit, int row, const float* panel, int v, RowState& state) const {
     int64_t size = problem_.headSize;
     const float* query = unit.query + row * size;
-    for (int v = 0; v < kTileVectors; v += kFloatPanels) {
-      Floats sum[R][kFloatPanels] = {};
-      const float* keys = panel + v * size * kLanes;
-      for (int64_t c = 0; c < size; c++) {
-        Floats k[kFloatPanels];
-        for (int p = 0; p < kFloatPanels; p++) k[p] = load<Floats>(keys + (p * size + c) * kLanes);
-        for (int r = 0; r < R; r++) {
-          Floats q = splat(query[r * size + c]);
-          for (int p = 0; p < kFloatPanels; p++) sum[r][p] += q * k[p];
-        }
-      }
+    Floats sum[R][kFloatPanels] = {};
+    const float* keys = panel + v * size * kLanes;
+#pragma GCC unroll 4
+    for (int64_t c = 0; c < size; c++) {
+      Floats k[kFloatPanels];
+      for (int p = 0; p < kFloatPanels; p++) k[p] = load<Floats>(keys + (p * size + c) * kLanes);
       for (int r = 0; r < R; r++) {
-        for (int p = 0; p < kFloatPanels; p++) {
-          store(state.scores + (row + r) * kTileKeys + (v + p) * kLanes, sum[r][p]);
-        }
+        Floats q = splat(query[r * size + c]);
+        for (int p = 0; p < kFloatPanels; p++) sum[r][p] += q * k[p];
+      }
+    }
+    for (int r = 0; r < R; r++) {
+      for (int p = 0; p < kFloatPanels; p++) {
+        store(state.scores + (row + r) * kTileKeys + (v + p) * kLanes, sum[r][p]);
       }
     }
   }
 
-  template <int R>
-  void weightedSum(const Unit& unit, int row, int keys, int64_t padded, RowState& state) const {
-    int64_t c = 0;
-    for (; c + kFloatPanels * kLanes <= padded; c += kFloatPanels * kLanes) {
-      channels<R, kFloatPanels>(unit, row, keys, c, padded, state);
-    }
-    for (; c < padded; c += kLanes) channels<R, 1>(unit, row, keys, c, padded, state);
+  template <int C>
+  void weightedSums(const Unit& unit, const Rows& rows, int keys, int64_t group, RowState& state) const {
+    forRowTiles<kFloatRows>(rows.count,
+                            [&](auto size, int row) { channels<size.value, C>(unit, row, keys, group, state); });
   }
 
   template <int R, int C>
-  void channels(const Unit& unit, int row, int keys, int64_t channel, int64_t padded, RowState& state) const {
+  void channels(const Unit& unit, int row, int keys, int64_t group, RowState& state) const {
     Floats sum[R][C];
-    float* out = state.out + row * padded + channel;
+    float* out = state.out + row * state.outSize + group * kLanes;
     for (int r = 0; r < R; r++) {
-      for (int c = 0; c < C; c++) sum[r][c] = load<Floats>(out + r * padded + c * kLanes);
+      for (int c = 0; c < C; c++) sum[r][c] = load<Floats>(out + r * state.outSize + c * kLanes);
     }
-    const float* value = unit.valueTile + channel;
+    const float* value = unit.valueTile + group * unit.groupStride;
     const float* p = state.scores + row * kTileKeys;
+    int64_t stride = unit.valueStride, groupStride = unit.groupStride;
+#pragma GCC unroll 4
     for (int t = 0; t < keys; t++) {
       Floats v[C];
-      for (int c = 0; c < C; c++) v[c] = load<Floats>(value + t * unit.valueStride + c * kLanes);
+      for (int c = 0; c < C; c++) v[c] = load<Floats>(value + t * stride + c * groupStride);
       for (int r = 0; r < R; r++) {
         Floats weight = splat(p[r * kTileKeys + t]);
         for (int c = 0; c < C; c++) sum[r][c] += weight * v[c];
       }
     }
     for (int r = 0; r < R; r++) {
-      for (int c = 0; c < C; c++) store(out + r * padded + c * kLanes, sum[r][c]);
+      for (int c = 0; c < C; c++) store(out + r * state.outSize + c * kLanes, sum[r][c]);
     }
   }
 
@@ -255,5 +294,6 @@ class Float32Engine {
   bool transposed_;
   int64_t panels_;
   float* keys_ = nullptr;
+  float* values_ = nullptr;
   Tiles tiles_{};
 };

@@ -1,51 +1,57 @@
 // Fused-Softmax Attention (arXiv 2611.09225) on MX blocks, in int8.
 //
 // Query and key are rotated (Hadamard) and quantised along the head, value along the tokens. Each product of two
-// 32-element blocks is exact in int32 and enters a float with the product of the two scales; sums of a few such
-// terms fit 24 bits, so scores equal those of exact arithmetic on the quantised operands.
+// 32-element blocks is exact in integers. Where the blocks of a row are aligned (block_align.h) so is the sum over the
+// whole head, and one multiplication makes it a score; else the product of each block enters a float with the product of
+// the two scales. Sums of a few such terms fit 24 bits, so scores equal those of exact arithmetic on the quantised
+// operands either way.
 //
 // Softmax per row: the reference is the maximum of the first tile with a visible key, then frozen. P = 2^(score -
 // reference) is Schraudolph's approximation (the bits of the float are an affine function of the exponent),
 // rounded to bf16, then quantised to E2M3 in blocks of 32 keys. A score more than kRollback above the reference
 // raises it to the tile's maximum and rescales what was accumulated. The sum is that of the quantised P.
+//
+// P of several tiles is kept before it meets V, so that the output is loaded and stored less often.
 
 class BlockScaledEngine {
  public:
+  // Tiles whose P waits: codes of 96 rows are 24 KiB then, which leaves room for 16 channels of V (4 KiB) in a first
+  // level cache of 32 KiB.
+  static constexpr int kPendingTiles = 4;
+
   struct Unit {
-    int8_t* query;         // [kRowBlock][32 * blocks]
-    float* queryScale;     // [kRowBlock][blocks]
-    int32_t* queryOffset;  // [kRowBlock][blocks]: takes back what was added to every key code
-    uint8_t* probability;    // [kRowBlock][kTileKeys], E2M3 times 8
-    float* probabilityScale;  // [kRowBlock][blocks of the tile]
-    bool nan;                 // some query is not a number
+    QueryRows query;
+    uint8_t* probability;     // [kRowBlock][kPendingKeys], E2M3 times 8
+    float* probabilityScale;  // [kPendingTiles][kRowBlock][blocks of a tile]
+    int pending;
+    // Of the tile at work and those that wait: the operands, perhaps unpacked to `unpacked`.
+    const uint8_t* tiles[kPendingTiles];
+    uint8_t* unpacked;
+    // How many may wait: one where there are few rows, so that what was unpacked is still in the cache.
+    int most;
   };
 
-  BlockScaledEngine(const Problem& problem, Arena& arena) : problem_(problem) {
-    query_ = operandFormat(problem.precision);
-    key_ = problem.cache ? operandFormat(problem.cacheFormat) : query_;
+  BlockScaledEngine(const Problem& problem, Arena& arena)
+      : problem_(problem),
+        query_(operandFormat(problem.precision)),
+        packed_(problem, problem.cache ? operandFormat(problem.cacheFormat) : query_),
+        cached_(packed_) {
     probability_ = problem.precision == Precision::kMxfp4 ? kE2m3Ceil : kE2m3Floor;
-    headBlocks_ = ceilDivide(problem.headSize, kBlock);
     // The rotation needs a power of two (and here a whole vector); other head sizes do without it.
     rotated_ = (problem.headSize & (problem.headSize - 1)) == 0 && problem.headSize >= kLanes;
-    channelGroups_ = ceilDivide(problem.valueHeadSize, kLanes);
-    keyPanelBytes_ = headBlocks_ * kBlockBytes;
-    // A tile holds, one after the other: key codes, key scales, value codes, value scales, and whether a key is NaN.
-    keyScalesAt_ = kTileVectors * keyPanelBytes_;
-    valuesAt_ = keyScalesAt_ + kTileVectors * headBlocks_ * kLanes * sizeof(float);
-    valueScalesAt_ = valuesAt_ + kTileBlocks * channelGroups_ * kBlockBytes;
-    keyNaNAt_ = valueScalesAt_ + kTileBlocks * channelGroups_ * kLanes * sizeof(float);
     tileCount_ = ceilDivide(problem.keyLength, kTileKeys);
     if (problem.cache) {
       tiles_ = *problem.cache;
     } else {
-      chunk_ = arena.take<uint8_t>(problem.batch * problem.kvHeads * tileCount_ * tileBytes());
-      tiles_ = Tiles{&chunk_, tileCount_, tileBytes()};
+      chunk_ = arena.take<uint8_t>(problem.batch * problem.kvHeads * tileCount_ * packed_.bytes());
+      tiles_ = Tiles{&chunk_, tileCount_, packed_.bytes()};
     }
   }
   BlockScaledEngine(const BlockScaledEngine&) = delete;
   BlockScaledEngine& operator=(const BlockScaledEngine&) = delete;
 
-  int64_t tileBytes() const { return keyNaNAt_ + 64; }
+  // Of a tile of a cache.
+  int64_t tileBytes() const { return cached_.bytes(); }
 
   // Quantises the keys and values of the call; of a cache, the new ones and the block they join.
   void pack(const Parallel& parallel) {
@@ -56,11 +62,11 @@ class BlockScaledEngine {
       packKeys(head, tile);
       packValues(head, tile);
     });
-    if (!problem_.cacheTail || problem_.keyLength % kTileKeys == 0) return;
-    int64_t size = problem_.valueHeadSize, lastTile = (tileCount_ - 1) * kTileKeys;
+    if (!problem_.cacheTail || problem_.keyLength % kBlock == 0) return;
+    int64_t size = problem_.valueHeadSize, lastBlock = problem_.keyLength / kBlock * kBlock;
     for (int64_t head = 0; head < heads; head++) {
-      for (int64_t token = std::max(lastTile, problem_.firstNewKey); token < problem_.keyLength; token++) {
-        std::memcpy(problem_.cacheTail + (head * kTileKeys + token % kTileKeys) * size, newValue(head, token),
+      for (int64_t token = std::max(lastBlock, problem_.firstNewKey); token < problem_.keyLength; token++) {
+        std::memcpy(problem_.cacheTail + (head * kBlock + token % kBlock) * size, newValue(head, token),
                     size * sizeof(float));
       }
     }
@@ -71,15 +77,8 @@ class BlockScaledEngine {
     int64_t size = problem_.headSize;
     for (int64_t head = 0; head < problem_.batch * problem_.kvHeads; head++) {
       for (int64_t token = 0; token < problem_.keyLength; token++) {
-        const uint8_t* tile = tiles_.at(head, token / kTileKeys);
-        int64_t panel = token % kTileKeys / kLanes, lane = token % kLanes;
-        const uint8_t* codes = tile + panel * keyPanelBytes_ + lane * 4;
-        auto scales = reinterpret_cast<const float*>(tile + keyScalesAt_) + panel * headBlocks_ * kLanes + lane;
         alignas(64) float x[kLargestHeadSize];
-        for (int64_t c = 0; c < size; c++) {
-          auto code = static_cast<int8_t>(codes[c / 4 * kLanes * 4 + c % 4] - kKeyOffset);
-          x[c] = code * scales[c / kBlock * kLanes];
-        }
+        cached_.readKey(tiles_.at(head, token / kTileKeys), token % kTileKeys, x);
         // The rotation is its own inverse.
         if (rotated_) rotate(x);
         std::memcpy(out + (head * problem_.keyLength + token) * size, x, size * sizeof(float));
@@ -92,57 +91,43 @@ class BlockScaledEngine {
     for (int64_t head = 0; head < problem_.batch * problem_.kvHeads; head++) {
       for (int64_t token = 0; token < problem_.keyLength; token++) {
         const uint8_t* tile = tiles_.at(head, token / kTileKeys);
-        int64_t block = token % kTileKeys / kBlock * channelGroups_, row = token % kBlock;
         for (int64_t c = 0; c < size; c++) {
-          int64_t at = block + c / kLanes;
-          auto codes = reinterpret_cast<const int8_t*>(tile + valuesAt_) + at * kBlockBytes;
-          auto scales = reinterpret_cast<const float*>(tile + valueScalesAt_) + at * kLanes;
-          out[(head * problem_.keyLength + token) * size + c] =
-              codes[(row / 4 * kLanes + c % kLanes) * 4 + row % 4] * scales[c % kLanes];
+          out[(head * problem_.keyLength + token) * size + c] = cached_.readValue(tile, token % kTileKeys, c);
         }
       }
     }
   }
 
   Unit begin(const Rows& rows, Arena& arena) const {
-    int64_t padded = headBlocks_ * kBlock;
+    int64_t blocks = packed_.headBlocks();
     Unit unit{};
-    unit.query = arena.take<int8_t>(kRowBlock * padded);
-    unit.queryScale = arena.take<float>(kRowBlock * headBlocks_);
-    unit.queryOffset = arena.take<int32_t>(kRowBlock * headBlocks_);
-    unit.probability = arena.take<uint8_t>(kRowBlock * kTileKeys);
+    unit.query = QueryRows::take(blocks, arena);
+    unit.probability = arena.take<uint8_t>(kRowBlock * kPendingKeys);
     // A group of rows writes a whole vector of scales.
-    unit.probabilityScale = arena.take<float>(kRowBlock * kTileBlocks + kLanes);
+    unit.probabilityScale = arena.take<float>(kPendingTiles * kRowBlock * kTileBlocks + kLanes);
+    if (problem_.cache) unit.unpacked = arena.take<uint8_t>(kPendingTiles * packed_.bytes());
     if (rows.count == 0) return unit;
+    unit.most = rows.count < kFewRows ? 1 : kPendingTiles;
     int64_t group = problem_.heads / problem_.kvHeads;
     int64_t firstRow = (rows.batch * problem_.kvHeads + rows.kvHead) * group * problem_.queryLength + rows.first;
     auto fold = static_cast<float>(problem_.scale * 1.4426950408889634);  // scale * log2(e)
     for (int row = 0; row < rows.count; row++) {
-      int8_t* codes = unit.query + row * padded;
-      quantise(problem_.query + (firstRow + row) * problem_.headSize, fold, query_, codes,
-               unit.queryScale + row * headBlocks_);
-      for (int64_t b = 0; b < headBlocks_; b++) {
-        int32_t sum = 0;
-        for (int c = 0; c < kBlock; c++) sum += codes[b * kBlock + c];
-        unit.queryOffset[row * headBlocks_ + b] = -kKeyOffset * sum;
-        unit.nan |= std::isnan(unit.queryScale[row * headBlocks_ + b]);
-      }
+      int32_t exponents[kLargestHeadSize / kBlock];
+      quantise(problem_.query + (firstRow + row) * problem_.headSize, fold, query_,
+               unit.query.codes + row * blocks * kBlock, unit.query.scales + row * blocks, exponents);
+      unit.query.put(row, blocks, exponents, query_);
     }
     return unit;
   }
 
   void scores(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
-    int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
-    const uint8_t* tile = tiles_.at(head, firstKey / kTileKeys);
-    int row = 0;
-    for (; row + kIntegerRows <= rows.count; row += kIntegerRows) scoreTile<kIntegerRows>(unit, row, tile, state);
-    for (; row < rows.count; row++) scoreTile<1>(unit, row, tile, state);
+    const uint8_t* tile = takeTile(unit, rows, firstKey / kTileKeys);
+    forRowTiles<kIntegerRows>(rows.count, [&](auto size, int row) { scoreTile<size.value>(unit, row, tile, state); });
   }
 
-  void softmax(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
-    int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
+  void softmax(Unit& unit, const Rows& rows, int64_t, RowState& state) const {
     // Comparisons below lose NaN, so it is looked for, but only where it can be.
-    if (unit.nan || tiles_.at(head, firstKey / kTileKeys)[keyNaNAt_] || problem_.bias) {
+    if (unit.query.nan || packed_.facts(unit.tiles[unit.pending]).nan || problem_.bias) {
       for (int row = 0; row < rows.count; row++) {
         if (anyNaN(state.scores + row * kTileKeys)) state.reference[row] = kNaN;
       }
@@ -150,101 +135,138 @@ class BlockScaledEngine {
     for (int row = 0; row < rows.count; row += kSoftmaxRows) {
       softmaxRows(unit, row, std::min(kSoftmaxRows, rows.count - row), state);
     }
+    unit.pending++;
   }
 
-  void accumulate(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
-    int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
-    const uint8_t* tile = tiles_.at(head, firstKey / kTileKeys);
-    int row = 0;
-    for (; row + kIntegerRows <= rows.count; row += kIntegerRows) weightedSum<kIntegerRows>(unit, row, tile, state);
-    for (; row < rows.count; row++) weightedSum<1>(unit, row, tile, state);
+  static bool full(const Unit& unit) { return unit.pending == unit.most; }
+
+  void accumulate(Unit& unit, const Rows& rows, RowState& state) const {
+    // Channels in the outer loop: their values stay in the first level cache for all rows.
+    int64_t groups = packed_.channelGroups(), g = 0;
+    for (; g + kIntegerPanels <= groups; g += kIntegerPanels) weightedSums<kIntegerPanels>(unit, rows, g, state);
+    for (; g < groups; g++) weightedSums<1>(unit, rows, g, state);
+    unit.pending = 0;
   }
 
  protected:
-  static constexpr int kTileBlocks = kTileKeys / kBlock;
-  static_assert(kTileBlocks == 2);
   static constexpr int kGroups = kBlock / 4;  // products of 4 elements in a block
+  static constexpr int kPendingKeys = kPendingTiles * kTileKeys;
   // The least rms ripple.
   static constexpr float kSchraudolphCorrection = 60801.f / 1048576.f;
   // Below it, 60 times over the smallest weight is less than half a step.
   static constexpr float kSmallestWeight = 0x1p-70f;
   // log2 units above the reference at which P would pass 448 (the affine value passes 135.75).
   static constexpr float kRollback = 135.75f - 127.f + kSchraudolphCorrection;
+  // Norms up to which narrow sums of products are exact.
+  static constexpr float kLargestNarrow = 32767.f;
 
   // Rows whose blocks of P have their scales computed in one vector, a lane a block.
   static constexpr int kSoftmaxRows = kLanes / kTileBlocks;
 
-  // 2^x as a bf16 whose bits are 2^7 * (x + 127 - c), rounded to nearest even by adding a number whose last bit is 1.
+  // From so many rows on it pays to let P wait.
+  static constexpr int kFewRows = 16;
+
+  // Makes a tile the one at work.
+  const uint8_t* takeTile(Unit& unit, const Rows& rows, int64_t index) const {
+    const uint8_t* tile = tiles_.at(rows.batch * problem_.kvHeads + rows.kvHead, index);
+    if (problem_.cache) {
+      uint8_t* room = unit.unpacked + unit.pending * packed_.bytes();
+      cached_.unpack(tile, room);
+      tile = room;
+    }
+    unit.tiles[unit.pending] = tile;
+    return tile;
+  }
+
+  float* probabilityScales(const Unit& unit, int pending) const {
+    return unit.probabilityScale + pending * kRowBlock * kTileBlocks;
+  }
+
+  // 2^(score - reference) as a bf16 whose bits are 2^7 * (score - corrected + 127), where `corrected` is the reference
+  // plus kSchraudolphCorrection. A number whose last bit is 1 is added, so that the multiply-add rounds to nearest even.
   // At least 2^kSmallestExponent.
-  MXATTN_INLINE Floats schraudolph(Floats x) {
+  MXATTN_INLINE Floats schraudolph(Floats score, Floats corrected) {
     constexpr float kRound = 12582912.f;  // 1.5 * 2^23
-    Floats affine = maximum(x, splat(kSmallestExponent)) * 128.f - kSchraudolphCorrection * 128.f;
-    return fromBits(bits(affine + (kRound + 127 * 128)) << 16);
+    Floats x = maximum(score - corrected, splat(kSmallestExponent - kSchraudolphCorrection));
+    return fromBits(bits(x * 128.f + (kRound + 127.f * 128.f)) << 16);
   }
 
   // A row whose scores rose too far above its reference, or had none.
-  static void moveReference(int row, RowState& state) {
+  void moveReference(Unit& unit, int row, RowState& state) const {
     float& reference = state.reference[row];
     float top = largestScore(state.scores + row * kTileKeys)[0];
     if (reference == -kInfinity) {
       reference = top;
-    } else {
-      state.raise(row, top);
+      return;
     }
+    // What waits shrinks as well, to zero where it would become subnormal.
+    float factor = std::exp2(reference - top);
+    for (int t = 0; t < unit.pending; t++) {
+      float* scales = probabilityScales(unit, t) + row * kTileBlocks;
+      for (int b = 0; b < kTileBlocks; b++) {
+        scales[b] *= factor;
+        if (scales[b] < kSmallestWeight) scales[b] = 0;
+      }
+    }
+    state.raise(row, top);
   }
 
   void softmaxRows(Unit& unit, int first, int count, RowState& state) const {
+    // Of every block of P the largest score, a block a lane after maximaOf.
     Floats largest[kLanes];
+    alignas(64) float corrected[kLanes];
     for (int r = 0; r < kSoftmaxRows; r++) {
-      for (int b = 0; b < kTileBlocks; b++) largest[r * kTileBlocks + b] = Floats{};
-      if (r >= count) continue;
-      float* scores = state.scores + (first + r) * kTileKeys;
-      float& reference = state.reference[first + r];
-      Floats top = load<Floats>(scores);
-      for (int v = 1; v < kTileVectors; v++) top = maximum(load<Floats>(scores + v * kLanes), top);
-      if (anyLane(top > reference + kRollback)) moveReference(first + r, state);
-      // Nothing visible yet, or NaN: P is 0.
-      if (!(reference > -kInfinity)) {
-        for (int v = 0; v < kTileVectors; v++) store(scores + v * kLanes, Floats{});
-        continue;
-      }
       for (int b = 0; b < kTileBlocks; b++) {
-        Floats blockTop{};
-        for (int v = 0; v < kBlockVectors; v++) {
-          float* at = scores + b * kBlock + v * kLanes;
-          Floats p = schraudolph(load<Floats>(at) - reference);
-          store(at, p);
-          blockTop = maximum(p, blockTop);
-        }
-        largest[r * kTileBlocks + b] = blockTop;
+        largest[r * kTileBlocks + b] = splat(-kInfinity);
+        corrected[r * kTileBlocks + b] = 0;
+      }
+      if (r >= count) continue;
+      const float* scores = state.scores + (first + r) * kTileKeys;
+      float& reference = state.reference[first + r];
+      Floats top[kTileBlocks];
+      for (int b = 0; b < kTileBlocks; b++) {
+        top[b] = load<Floats>(scores + b * kBlock);
+        for (int v = 1; v < kBlockVectors; v++) top[b] = maximum(load<Floats>(scores + b * kBlock + v * kLanes), top[b]);
+      }
+      if (anyLane(maximum(top[0], top[1]) > reference + kRollback)) moveReference(unit, first + r, state);
+      // Nothing visible yet, or NaN: P is 0.
+      if (!(reference > -kInfinity)) continue;
+      for (int b = 0; b < kTileBlocks; b++) {
+        largest[r * kTileBlocks + b] = top[b];
+        corrected[r * kTileBlocks + b] = reference + kSchraudolphCorrection;
       }
     }
-    Floats tops = maximaOf(largest);
+    Floats tops = schraudolph(maximaOf(largest), load<Floats>(corrected));
     Ints biased = scaleExponent(tops, probability_);
     alignas(64) float inverse[kLanes];
-    float* scales = unit.probabilityScale + first * kTileBlocks;
+    float* scales = probabilityScales(unit, unit.pending) + first * kTileBlocks;
     store(inverse, inverseScaleOf(biased) * probability_.toInteger);
     // Masked keys have the smallest weight, which rounds to 0 beside a larger one. A block with nothing larger is 0.
     store(scales, tops < kSmallestWeight ? Floats{} : scaleOf(biased) / probability_.toInteger);
     for (int r = 0; r < count; r++) {
-      const float* p = state.scores + (first + r) * kTileKeys;
-      uint8_t* codes = unit.probability + (first + r) * kTileKeys;
-      Ints integers[kTileVectors];
-      for (int v = 0; v < kTileVectors; v++) {
-        Floats scaled = load<Floats>(p + v * kLanes) * inverse[r * kTileBlocks + v / kBlockVectors];
-        integers[v] = probabilityIntegers(scaled);
+      const float* scores = state.scores + (first + r) * kTileKeys;
+      uint8_t* codes = unit.probability + (first + r) * kPendingKeys + unit.pending * kTileKeys;
+      if (!(state.reference[first + r] > -kInfinity)) {
+        std::memset(codes, 0, kTileKeys);
+        continue;
       }
-      storeBytes(codes, integers);
+      Ints integers[kTileVectors];
+      Floats reference = splat(corrected[r * kTileBlocks]);
+      for (int v = 0; v < kTileVectors; v++) {
+        Floats p = schraudolph(load<Floats>(scores + v * kLanes), reference);
+        integers[v] = probabilityIntegers(p * inverse[r * kTileBlocks + v / kBlockVectors]);
+      }
+      storeBytes(codes, integers, 60);
       float* sums = state.sum + (first + r) * kLanes;
       store(sums, load<Floats>(sums) + sumOfCodes(codes, scales + r * kTileBlocks));
     }
   }
 
-  // E2M3 times 8 of weights already times 8: rounded to nearest even, saturated at 60.
+  // E2M3 times 8 of weights already times 8, rounded to nearest even, not yet saturated at 60.
   MXATTN_INLINE Ints probabilityIntegers(Floats x) {
-    Floats power = fromBits(bits(x) & 0x7f800000);
-    Floats magic = maximum(power, splat(8.f)) * (1.5f * 0x1p20f);
-    return toInts(minimum((x + magic) - magic, splat(60.f)));
+    // 1.5 * 2^20 times the power of two below x, at least 8: adding it rounds to a step.
+    Ints magic = (bits(maximum(x, splat(8.f))) & 0x7f800000) + ((20 << 23) | 0x400000);
+    return toInts((x + fromBits(magic)) - fromBits(magic));
   }
 
   // The weights of a row, added up in groups of 4 keys per lane.
@@ -269,13 +291,14 @@ class BlockScaledEngine {
     for (int64_t c = 0; c < size; c++) x[c] *= norm;
   }
 
-  void quantise(const float* from, float factor, ElementFormat format, int8_t* codes, float* scales) const {
-    int64_t size = problem_.headSize, padded = headBlocks_ * kBlock;
+  void quantise(const float* from, float factor, ElementFormat format, int8_t* codes, float* scales,
+                int32_t* exponents) const {
+    int64_t size = problem_.headSize, padded = packed_.headBlocks() * kBlock;
     alignas(64) float x[kLargestHeadSize];
     for (int64_t c = 0; c < size; c++) x[c] = from[c] * factor;
     for (int64_t c = size; c < padded; c++) x[c] = 0;
     if (rotated_) rotate(x);
-    quantiseRow(x, headBlocks_, format, codes, scales);
+    quantiseRow(x, packed_.headBlocks(), format, codes, scales, exponents);
   }
 
   const float* newKey(int64_t head, int64_t token) const {
@@ -291,73 +314,53 @@ class BlockScaledEngine {
   // The value of a token of a tile that new tokens join.
   const float* valueOf(int64_t head, int64_t token) const {
     if (token >= problem_.firstNewKey) return newValue(head, token);
-    return problem_.cacheTail + (head * kTileKeys + token % kTileKeys) * problem_.valueHeadSize;
+    return problem_.cacheTail + (head * kBlock + token % kBlock) * problem_.valueHeadSize;
   }
 
-  // Keys of one tile as [panel of kLanes keys][block][4 channels at a time][key][channel], code + kKeyOffset. Those of
-  // a cache are there already; what lies past the last key does not matter, since it is masked.
+  // The new keys of one tile. Those of a cache are there already; what lies past the last key does not matter, since it
+  // is masked.
   void packKeys(int64_t head, int64_t tile) {
     uint8_t* to = tiles_.at(head, tile);
     int8_t codes[kLargestHeadSize];
     float scales[kLargestHeadSize / kBlock];
+    int32_t exponents[kLargestHeadSize / kBlock];
     int64_t first = std::max(tile * kTileKeys, problem_.firstNewKey);
     int64_t end = std::min(tile * kTileKeys + kTileKeys, problem_.keyLength);
-    bool nan = first > tile * kTileKeys && to[keyNaNAt_];
+    if (first == tile * kTileKeys) problem_.cache ? cached_.startKeys(to) : packed_.startKeys(to);
     for (int64_t key = first; key < end; key++) {
-      quantise(newKey(head, key), 1.f, key_, codes, scales);
-      int64_t panel = key % kTileKeys / kLanes, lane = key % kLanes;
-      uint8_t* panelCodes = to + panel * keyPanelBytes_ + lane * 4;
-      for (int64_t g = 0; g < headBlocks_ * kGroups; g++) {
-        uint32_t four;
-        std::memcpy(&four, codes + g * 4, 4);
-        four ^= kKeyOffset * 0x01010101u;  // adds 128, or nothing
-        std::memcpy(panelCodes + g * kLanes * 4, &four, 4);
-      }
-      auto panelScales = reinterpret_cast<float*>(to + keyScalesAt_) + panel * headBlocks_ * kLanes + lane;
-      for (int64_t b = 0; b < headBlocks_; b++) {
-        panelScales[b * kLanes] = scales[b];
-        nan |= std::isnan(scales[b]);
+      quantise(newKey(head, key), 1.f, packed_.format(), codes, scales, exponents);
+      if (problem_.cache) {
+        cached_.putKey(to, key % kTileKeys, codes, scales, exponents);
+      } else {
+        packed_.putKey(to, key % kTileKeys, codes, scales, exponents);
       }
     }
-    to[keyNaNAt_] = nan;
   }
 
-  // Values of one tile as [block of 32 tokens][group of kLanes channels][4 tokens at a time][channel][token].
   void packValues(int64_t head, int64_t tile) {
     int64_t size = problem_.valueHeadSize;
-    uint8_t* base = tiles_.at(head, tile);
     for (int64_t b = 0; b < kTileBlocks; b++) {
       int64_t first = tile * kTileKeys + b * kBlock;
       // A block of a cache that no new token joins stays as it is.
       if (first + kBlock <= problem_.firstNewKey) continue;
       int tokens = static_cast<int>(std::clamp<int64_t>(problem_.keyLength - first, 0, kBlock));
-      for (int64_t g = 0; g < channelGroups_; g++) {
-        int64_t at = b * channelGroups_ + g;
+      for (int64_t g = 0; g < packed_.channelGroups(); g++) {
         int lanes = static_cast<int>(std::min<int64_t>(kLanes, size - g * kLanes));
         Floats x[kBlock];
-        Floats largest{};
         for (int t = 0; t < kBlock; t++) {
           x[t] = Floats{};
-          if (t < tokens) {
-            const float* row = valueOf(head, first + t) + g * kLanes;
-            if (lanes == kLanes) {
-              x[t] = load<Floats>(row);
-            } else {
-              for (int j = 0; j < lanes; j++) x[t][j] = row[j];
-            }
+          if (t >= tokens) continue;
+          const float* row = valueOf(head, first + t) + g * kLanes;
+          if (lanes == kLanes) {
+            x[t] = load<Floats>(row);
+          } else {
+            for (int j = 0; j < lanes; j++) x[t][j] = row[j];
           }
-          largest = largerMagnitude(largest, x[t]);
         }
-        Ints biased = scaleExponent(largest, key_);
-        Floats inverse = inverseScaleOf(biased);
-        store(reinterpret_cast<float*>(base + valueScalesAt_) + at * kLanes, integerScale(largest, biased, key_));
-        uint8_t* to = base + valuesAt_ + at * kBlockBytes;
-        for (int t = 0; t < kBlock; t += 4) {
-          Ints four{};
-          for (int i = 0; i < 4; i++) {
-            four |= (elementIntegers(x[t + i] * inverse, key_) & 0xff) << (8 * i);
-          }
-          store(to + t * kLanes, four);
+        if (problem_.cache) {
+          cached_.putValues(tiles_.at(head, tile), b, g, x);
+        } else {
+          packed_.putValues(tiles_.at(head, tile), b, g, x);
         }
       }
     }
@@ -365,102 +368,200 @@ class BlockScaledEngine {
 
   template <int R>
   void scoreTile(const Unit& unit, int row, const uint8_t* tile, RowState& state) const {
-    int64_t padded = headBlocks_ * kBlock;
-    const int8_t* query = unit.query + row * padded;
-    const float* queryScale = unit.queryScale + row * headBlocks_;
-    const int32_t* offset = unit.queryOffset + row * headBlocks_;
-    for (int v = 0; v < kTileVectors; v += kIntegerPanels) {
-      const uint8_t* keys = tile + v * keyPanelBytes_;
-      auto keyScale = reinterpret_cast<const float*>(tile + keyScalesAt_) + v * headBlocks_ * kLanes;
-      Floats sum[R][kIntegerPanels] = {};
-      for (int64_t b = 0; b < headBlocks_; b++) {
-        Ints product[R][kIntegerPanels];
-        for (int r = 0; r < R; r++) {
-          for (int p = 0; p < kIntegerPanels; p++) product[r][p] = splat(offset[r * headBlocks_ + b]);
-        }
-#pragma GCC unroll 8
-        for (int g = 0; g < kGroups; g++) {
-          Ints k[kIntegerPanels];
-          for (int p = 0; p < kIntegerPanels; p++) {
-            k[p] = load<Ints>(keys + p * keyPanelBytes_ + b * kBlockBytes + g * kLanes * 4);
-          }
-          for (int r = 0; r < R; r++) {
-            Ints q = splatBytes(query + r * padded + b * kBlock + g * 4);
-            for (int p = 0; p < kIntegerPanels; p++) product[r][p] = dot4(product[r][p], k[p], q);
-          }
-        }
-        for (int p = 0; p < kIntegerPanels; p++) {
-          Floats scale = load<Floats>(keyScale + (p * headBlocks_ + b) * kLanes);
-          for (int r = 0; r < R; r++) {
-            sum[r][p] += toFloats(product[r][p]) * (scale * queryScale[r * headBlocks_ + b]);
-          }
-        }
-      }
-      for (int r = 0; r < R; r++) {
-        for (int p = 0; p < kIntegerPanels; p++) {
-          store(state.scores + (row + r) * kTileKeys + (v + p) * kLanes, sum[r][p]);
-        }
+    const TileFacts& facts = packed_.facts(tile);
+    bool aligned = facts.aligned;
+    float norm = 0;
+    for (int r = 0; r < R; r++) {
+      aligned &= unit.query.aligned[row + r];
+      norm = std::max(norm, unit.query.norm[row + r]);
+    }
+    bool narrow = kNarrowSums && norm * facts.keyNorm <= kLargestNarrow;
+    if (kNarrowSums) aligned &= narrow;
+    for (int panel = 0; panel < kTileVectors; panel += kIntegerPanels) {
+      if (!aligned && narrow) {
+        scoreBlocks<R, kNarrowSums>(unit, row, tile, panel, state);
+      } else if (!aligned) {
+        scoreBlocks<R, false>(unit, row, tile, panel, state);
+      } else if (kNarrowSums) {
+        scoreNarrow<R>(unit, row, tile, panel, state);
+      } else {
+        scoreAligned<R>(unit, row, tile, panel, state);
       }
     }
+  }
+
+  // Scores of R rows and kIntegerPanels panels of keys whose products add up along the whole head.
+  template <int R>
+  void scoreAligned(const Unit& unit, int row, const uint8_t* tile, int panel, RowState& state) const {
+    int64_t padded = packed_.headBlocks() * kBlock, stride = packed_.panelBytes();
+    const uint8_t* keys = packed_.keys(tile, panel);
+    const int8_t* query = unit.query.codes + row * padded;
+    Ints product[R][kIntegerPanels];
+    for (int r = 0; r < R; r++) {
+      for (int p = 0; p < kIntegerPanels; p++) product[r][p] = splat(unit.query.offset[row + r]);
+    }
+#pragma GCC unroll 8
+    for (int64_t g = 0; g < padded / 4; g++) {
+      Ints k[kIntegerPanels];
+      for (int p = 0; p < kIntegerPanels; p++) k[p] = load<Ints>(keys + p * stride + g * kLanes * 4);
+      for (int r = 0; r < R; r++) {
+        Ints q = splatBytes(query + r * padded + g * 4);
+        for (int p = 0; p < kIntegerPanels; p++) product[r][p] = dot4(product[r][p], k[p], q);
+      }
+    }
+    storeScores<R>(unit, row, tile, panel, product, state);
+  }
+
+  // The same, with sums that are widened after every block.
+  template <int R>
+  void scoreNarrow(const Unit& unit, int row, const uint8_t* tile, int panel, RowState& state) const {
+    int64_t blocks = packed_.headBlocks(), padded = blocks * kBlock, stride = packed_.panelBytes();
+    const uint8_t* keys = packed_.keys(tile, panel);
+    const int32_t* weights = packed_.weights(tile, panel);
+    const int8_t* query = unit.query.codes + row * padded;
+    const int32_t* offsets = unit.query.narrowOffsets + row * blocks;
+    Ints product[R][kIntegerPanels] = {};
+    for (int64_t b = 0; b < blocks; b++) {
+      Sums sums[R][kIntegerPanels];
+      for (int r = 0; r < R; r++) {
+        for (int p = 0; p < kIntegerPanels; p++) sums[r][p] = reinterpret_cast<Sums>(splat(offsets[r * blocks + b]));
+      }
+#pragma GCC unroll 8
+      for (int g = 0; g < kGroups; g++) {
+        Ints k[kIntegerPanels];
+        for (int p = 0; p < kIntegerPanels; p++) k[p] = load<Ints>(keys + p * stride + b * kBlockBytes + g * kLanes * 4);
+        for (int r = 0; r < R; r++) {
+          Ints q = splatBytes(query + r * padded + b * kBlock + g * 4);
+          for (int p = 0; p < kIntegerPanels; p++) sums[r][p] = multiplyAdd(sums[r][p], k[p], q);
+        }
+      }
+      for (int p = 0; p < kIntegerPanels; p++) {
+        Ints weight = load<Ints>(weights + (p * blocks + b) * kLanes);
+        for (int r = 0; r < R; r++) product[r][p] += widen(sums[r][p], weight);
+      }
+    }
+    storeScores<R>(unit, row, tile, panel, product, state);
   }
 
   template <int R>
-  void weightedSum(const Unit& unit, int row, const uint8_t* tile, RowState& state) const {
-    int64_t g = 0;
-    for (; g + kIntegerPanels <= channelGroups_; g += kIntegerPanels) {
-      channels<R, kIntegerPanels>(unit, row, tile, g, state);
+  void storeScores(const Unit& unit, int row, const uint8_t* tile, int panel, const Ints (&product)[R][kIntegerPanels],
+                   RowState& state) const {
+    for (int p = 0; p < kIntegerPanels; p++) {
+      Floats keyScale = load<Floats>(packed_.lineScales(tile, panel + p));
+      for (int r = 0; r < R; r++) {
+        Floats score = toFloats(product[r][p]) * keyScale * unit.query.scales[(row + r) * packed_.headBlocks()];
+        store(state.scores + (row + r) * kTileKeys + (panel + p) * kLanes, score);
+      }
     }
-    for (; g < channelGroups_; g++) channels<R, 1>(unit, row, tile, g, state);
   }
 
-  template <int R, int C>
-  void channels(const Unit& unit, int row, const uint8_t* tile, int64_t group, RowState& state) const {
-    int64_t padded = channelGroups_ * kLanes;
-    float* out = state.out + row * padded + group * kLanes;
-    Floats sum[R][C];
-    for (int r = 0; r < R; r++) {
-      for (int c = 0; c < C; c++) sum[r][c] = load<Floats>(out + r * padded + c * kLanes);
-    }
-    for (int b = 0; b < kTileBlocks; b++) {
-      int64_t at = b * channelGroups_ + group;
-      auto values = reinterpret_cast<const int8_t*>(tile + valuesAt_) + at * kBlockBytes;
-      auto valueScales = reinterpret_cast<const float*>(tile + valueScalesAt_) + at * kLanes;
-      const uint8_t* codes = unit.probability + row * kTileKeys + b * kBlock;
-      Ints product[R][C] = {};
+  // Scores from blocks with a scale each. Narrow: products of a block fit narrow sums.
+  template <int R, bool Narrow>
+  void scoreBlocks(const Unit& unit, int row, const uint8_t* tile, int panel, RowState& state) const {
+    int64_t blocks = packed_.headBlocks(), padded = blocks * kBlock, stride = packed_.panelBytes();
+    const uint8_t* keys = packed_.keys(tile, panel);
+    const float* keyScale = packed_.keyScales(tile, panel);
+    const int8_t* query = unit.query.codes + row * padded;
+    const float* queryScale = unit.query.scales + row * blocks;
+    const int32_t* offset = (Narrow ? unit.query.narrowOffsets : unit.query.offsets) + row * blocks;
+    using Products = std::conditional_t<Narrow, Sums, Ints>;
+    Floats sum[R][kIntegerPanels] = {};
+    for (int64_t b = 0; b < blocks; b++) {
+      Products product[R][kIntegerPanels];
+      for (int r = 0; r < R; r++) {
+        for (int p = 0; p < kIntegerPanels; p++) product[r][p] = reinterpret_cast<Products>(splat(offset[r * blocks + b]));
+      }
 #pragma GCC unroll 8
-      for (int t = 0; t < kGroups; t++) {
-        Ints v[C];
-        for (int c = 0; c < C; c++) v[c] = load<Ints>(values + c * kBlockBytes + t * kLanes * 4);
+      for (int g = 0; g < kGroups; g++) {
+        Ints k[kIntegerPanels];
+        for (int p = 0; p < kIntegerPanels; p++) k[p] = load<Ints>(keys + p * stride + b * kBlockBytes + g * kLanes * 4);
         for (int r = 0; r < R; r++) {
-          Ints p = splatBytes(codes + r * kTileKeys + t * 4);
-          for (int c = 0; c < C; c++) product[r][c] = dot4(product[r][c], p, v[c]);
+          Ints q = splatBytes(query + r * padded + b * kBlock + g * 4);
+          for (int p = 0; p < kIntegerPanels; p++) {
+            if constexpr (Narrow) {
+              product[r][p] = multiplyAdd(product[r][p], k[p], q);
+            } else {
+              product[r][p] = dot4(product[r][p], k[p], q);
+            }
+          }
         }
       }
-      for (int c = 0; c < C; c++) {
-        Floats scale = load<Floats>(valueScales + c * kLanes);
+      for (int p = 0; p < kIntegerPanels; p++) {
+        Floats scale = load<Floats>(keyScale + (p * blocks + b) * kLanes);
         for (int r = 0; r < R; r++) {
-          sum[r][c] += toFloats(product[r][c]) * (scale * unit.probabilityScale[(row + r) * kTileBlocks + b]);
+          Ints total;
+          if constexpr (Narrow) {
+            total = widen(product[r][p], splat(0x00010001));
+          } else {
+            total = product[r][p];
+          }
+          sum[r][p] += toFloats(total) * (scale * queryScale[r * blocks + b]);
         }
       }
     }
     for (int r = 0; r < R; r++) {
-      for (int c = 0; c < C; c++) store(out + r * padded + c * kLanes, sum[r][c]);
+      for (int p = 0; p < kIntegerPanels; p++) {
+        store(state.scores + (row + r) * kTileKeys + (panel + p) * kLanes, sum[r][p]);
+      }
+    }
+  }
+
+  template <int C>
+  void weightedSums(const Unit& unit, const Rows& rows, int64_t group, RowState& state) const {
+    // In narrow sums, 16 products of E2M1 values are exact, 12 * 60 * 16 < 2^15, and 8 of E2M3 values, 60 * 60 * 8.
+    bool half = kNarrowSums && packed_.format().toInteger == 8.f;
+    forRowTiles<kIntegerRows>(rows.count, [&](auto size, int row) {
+      if (half) {
+        channels<size.value, C, kGroups / 2>(unit, row, group, state);
+      } else {
+        channels<size.value, C, kGroups>(unit, row, group, state);
+      }
+    });
+  }
+
+  // Span: steps of 4 tokens that add up before sums are widened.
+  template <int R, int C, int Span>
+  void channels(const Unit& unit, int row, int64_t group, RowState& state) const {
+    float* out = state.out + row * state.outSize + group * kLanes;
+    for (int t = 0; t < unit.pending; t++) {
+      const float* weights = probabilityScales(unit, t) + row * kTileBlocks;
+      for (int b = 0; b < kTileBlocks; b++) {
+        const int8_t* values = packed_.values(unit.tiles[t], b, group);
+        const uint8_t* codes = unit.probability + row * kPendingKeys + t * kTileKeys + b * kBlock;
+        Ints product[R][C] = {};
+#pragma GCC unroll 2
+        for (int from = 0; from < kGroups; from += Span) {
+          Sums sums[R][C] = {};
+#pragma GCC unroll 8
+          for (int g = from; g < from + Span; g++) {
+            Ints v[C];
+            for (int c = 0; c < C; c++) v[c] = load<Ints>(values + c * kBlockBytes + g * kLanes * 4);
+            for (int r = 0; r < R; r++) {
+              Ints p = splatBytes(codes + r * kPendingKeys + g * 4);
+              for (int c = 0; c < C; c++) sums[r][c] = multiplyAdd(sums[r][c], p, v[c]);
+            }
+          }
+          for (int r = 0; r < R; r++) {
+            for (int c = 0; c < C; c++) product[r][c] += widen(sums[r][c], splat(0x00010001));
+          }
+        }
+        for (int c = 0; c < C; c++) {
+          Floats scale = load<Floats>(packed_.valueScales(unit.tiles[t], b, group + c));
+          for (int r = 0; r < R; r++) {
+            float* at = out + r * state.outSize + c * kLanes;
+            store(at, load<Floats>(at) + toFloats(product[r][c]) * (scale * weights[r * kTileBlocks + b]));
+          }
+        }
+      }
     }
   }
 
   const Problem& problem_;
   ElementFormat query_;
-  ElementFormat key_;  // and value
+  OperandTiles packed_;
+  CacheTiles cached_;
   ElementFormat probability_;
-  int64_t headBlocks_;
   bool rotated_;
-  int64_t channelGroups_;
-  int64_t keyPanelBytes_;
-  // Offsets within a tile, in bytes.
-  int64_t keyScalesAt_;
-  int64_t valuesAt_;
-  int64_t valueScalesAt_;
-  int64_t keyNaNAt_;
   int64_t tileCount_;
   uint8_t* chunk_ = nullptr;
   Tiles tiles_;

@@ -14,6 +14,8 @@
 // Float32Engine (float32.h) and BlockScaledEngine (fused_softmax.h).
 
 constexpr int kTileVectors = kTileKeys / kLanes;
+constexpr int kTileBlocks = kTileKeys / kBlock;
+static_assert(kTileBlocks == 2);
 constexpr int kRowBlock = 96;  // whole register tiles of 4 and of 6 rows
 constexpr float kLog2e = 1.44269504f;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -40,6 +42,15 @@ class Arena {
   uint8_t* base_;
   size_t used_ = 0;
 };
+
+// Calls task(size, row) for rows [0, count) in register tiles of Rows rows, the rest in smaller ones. `size` carries the
+// number as a constant.
+template <int Rows, typename Task>
+MXATTN_INLINE void forRowTiles(int count, const Task& task, int row = 0) {
+  for (; row + Rows <= count; row += Rows) task(std::integral_constant<int, Rows>{}, row);
+  // Four rows are a usual group of query heads.
+  if constexpr (Rows > 1) forRowTiles<(Rows > 4 ? 4 : Rows / 2)>(count, task, row);
+}
 
 // The rows of one unit of work.
 struct Rows {
@@ -173,7 +184,11 @@ struct RowState {
 };
 
 #include "cpu/bias_tiles.h"
+#include "cpu/block_align.h"
 #include "cpu/float32.h"
+#include "cpu/operand_tiles.h"
+#include "cpu/cache_tiles.h"
+#include "cpu/query_rows.h"
 #include "cpu/fused_softmax.h"
 
 template <typename Engine>
@@ -210,8 +225,9 @@ void attendRows(const Engine& engine, const Problem& problem, const BiasTiles& b
       }
     }
     engine.softmax(unit, rows, key, state);
-    engine.accumulate(unit, rows, key, state);
+    if (engine.full(unit)) engine.accumulate(unit, rows, state);
   }
+  if (unit.pending > 0) engine.accumulate(unit, rows, state);
   int64_t group = problem.heads / problem.kvHeads;
   int64_t outRow = ((rows.batch * problem.kvHeads + rows.kvHead) * group) * problem.queryLength + rows.first;
   for (int row = 0; row < rows.count; row++) {

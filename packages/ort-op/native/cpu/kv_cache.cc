@@ -38,7 +38,7 @@ int64_t tilesOf(int64_t tokens) { return (tokens + kTileKeys - 1) / kTileKeys; }
 LayerCache::LayerCache(const CacheShape& shape, const Build& build) : shape_(shape), build_(build) {
   tileBytes_ = build.cacheTileBytes(problemOf(0));
   chunkBytes_ = heads() * kTilesPerChunk * tileBytes_;
-  if (shape.format != Precision::kFloat32) tail_.resize(heads() * kTileKeys * shape.valueHeadSize);
+  if (shape.format != Precision::kFloat32) tail_.resize(heads() * kTailTokens * shape.valueHeadSize);
 }
 
 size_t LayerCache::bytes() const { return chunks_.size() * chunkBytes_ + tail_.size() * sizeof(float); }
@@ -91,16 +91,16 @@ std::unique_ptr<LayerCache> LayerCache::fork(int64_t length) const {
     }
   }
   copy->length_ = length;
-  if (tail_.empty() || length % kTileKeys == 0) return copy;
-  if (length / kTileKeys == length_ / kTileKeys) {
+  if (tail_.empty() || length % kTailTokens == 0) return copy;
+  if (length / kTailTokens == length_ / kTailTokens) {
     copy->tail_ = tail_;
   } else {
-    // The floats of that tile are gone; its codes are the next best.
+    // The floats of that block are gone; its codes are the next best.
     std::vector<float> values(heads() * length * shape_.valueHeadSize);
     copy->readValues(values.data());
-    int64_t first = length / kTileKeys * kTileKeys, size = shape_.valueHeadSize;
+    int64_t first = length / kTailTokens * kTailTokens, size = shape_.valueHeadSize;
     for (int64_t head = 0; head < heads(); head++) {
-      std::memcpy(copy->tail_.data() + head * kTileKeys * size, values.data() + (head * length + first) * size,
+      std::memcpy(copy->tail_.data() + head * kTailTokens * size, values.data() + (head * length + first) * size,
                   (length - first) * size * sizeof(float));
     }
   }

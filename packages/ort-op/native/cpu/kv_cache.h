@@ -1,5 +1,5 @@
-// The keys and values of one layer, as the kernel reads them: rows of floats for f32, int8 codes of MX blocks for the
-// block-scaled formats. Appended in place, growing by chunks. One owner at a time; not thread-safe.
+// The keys and values of one layer, as the kernel reads them: rows of floats for f32, packed codes of MX blocks
+// (cache_tiles.h) for the block-scaled formats. Appended in place, growing by chunks. One owner at a time; not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -58,8 +58,8 @@ class LayerCache {
   std::vector<std::unique_ptr<uint8_t, void (*)(uint8_t*)>> memory_;
   std::vector<uint8_t*> chunks_;
   Tiles tiles_{};
-  // Values of the tokens of the last tile, [head][kTileKeys][valueHeadSize]: a block of 32 tokens has one scale per
-  // channel, so it is quantised anew when a token joins it.
+  // Values of the tokens of the last block, [head][kTailTokens][valueHeadSize]: a block has one scale per channel, so it is
+  // quantised anew when a token joins it.
   std::vector<float> tail_;
 };
 

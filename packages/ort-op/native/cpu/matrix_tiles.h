@@ -16,7 +16,7 @@ struct alignas(64) TileShapes {
 class TileConfiguration {
  public:
   TileConfiguration() {
-    static const TileShapes shapes;
+    static constexpr TileShapes shapes;
     _tile_loadconfig(&shapes);
   }
   ~TileConfiguration() { _tile_release(); }
@@ -31,75 +31,72 @@ class MatrixTileEngine : public BlockScaledEngine {
  public:
   struct Unit : BlockScaledEngine::Unit {
     int32_t* products;  // [blocks][32 rows][32 columns]
-    TileConfiguration tiles;
+    TileConfiguration configuration;
   };
 
   using BlockScaledEngine::BlockScaledEngine;
 
   Unit begin(const Rows& rows, Arena& arena) const {
     auto base = BlockScaledEngine::begin(rows, arena);
-    int64_t blocks = std::max<int64_t>(headBlocks_, kTileBlocks);
+    int64_t blocks = std::max<int64_t>(packed_.headBlocks(), kTileBlocks);
     return Unit{base, arena.take<int32_t>(blocks * kPairRows * kPairColumns), {}};
   }
 
   void scores(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
-    int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
-    const uint8_t* tile = tiles_.at(head, firstKey / kTileKeys);
-    int64_t padded = headBlocks_ * kBlock;
+    const uint8_t* tile = takeTile(unit, rows, firstKey / kTileKeys);
+    int64_t blocks = packed_.headBlocks(), padded = blocks * kBlock;
     for (int row = 0; row < rows.count; row += kPairRows) {
       int count = std::min(kPairRows, rows.count - row);
-      for (int v = 0; v < kTileVectors; v += 2) {
-        const uint8_t* keys = tile + v * keyPanelBytes_;
-        const int8_t* query = unit.query + row * padded;
-        for (int64_t b = 0; b < headBlocks_; b++) {
-          multiplySigned(query + b * kBlock, padded, keys + b * kBlockBytes, keyPanelBytes_, count,
+      bool aligned = packed_.facts(tile).aligned;
+      for (int r = 0; r < count; r++) aligned &= unit.query.aligned[row + r];
+      const int8_t* query = unit.query.codes + row * padded;
+      const float* queryScale = unit.query.scales + row * blocks;
+      for (int panel = 0; panel < kTileVectors; panel += 2) {
+        const uint8_t* keys = packed_.keys(tile, panel);
+        float* scores = state.scores + row * kTileKeys + panel * kLanes;
+        if (aligned) {
+          multiplySigned(query, padded, keys, packed_.panelBytes(), blocks, count, unit.products);
+          scaleProducts<1>(unit.products, count, 1, packed_.lineScales(tile, panel), queryScale, blocks, scores);
+          continue;
+        }
+        for (int64_t b = 0; b < blocks; b++) {
+          multiplySigned(query + b * kBlock, padded, keys + b * kBlockBytes, packed_.panelBytes(), 1, count,
                          unit.products + b * kPairRows * kPairColumns);
         }
-        auto keyScale = reinterpret_cast<const float*>(tile + keyScalesAt_) + v * headBlocks_ * kLanes;
-        const float* queryScale = unit.queryScale + row * headBlocks_;
-        float* scores = state.scores + row * kTileKeys + v * kLanes;
-        switch (headBlocks_) {
-          case 2:
-            scaleProducts<2>(unit.products, count, 2, keyScale, queryScale, scores);
-            break;
-          case 4:
-            scaleProducts<4>(unit.products, count, 4, keyScale, queryScale, scores);
-            break;
-          default:
-            scaleProducts<0>(unit.products, count, headBlocks_, keyScale, queryScale, scores);
-        }
+        scaleProducts<0>(unit.products, count, blocks, packed_.keyScales(tile, panel), queryScale, blocks, scores);
       }
     }
   }
 
-  void accumulate(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
-    int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
-    const uint8_t* tile = tiles_.at(head, firstKey / kTileKeys);
-    auto valueScales = reinterpret_cast<const float*>(tile + valueScalesAt_);
-    for (int row = 0; row < rows.count; row += kPairRows) {
-      int count = std::min(kPairRows, rows.count - row);
-      for (int64_t group = 0; group < channelGroups_; group += 2) {
-        int groups = static_cast<int>(std::min<int64_t>(2, channelGroups_ - group));
-        for (int b = 0; b < kTileBlocks; b++) {
-          auto values = reinterpret_cast<const int8_t*>(tile + valuesAt_) + (b * channelGroups_ + group) * kBlockBytes;
-          multiplyUnsigned(unit.probability + row * kTileKeys + b * kBlock, values, groups, count,
-                           unit.products + b * kPairRows * kPairColumns);
-        }
-        for (int r = 0; r < count; r++) {
-          const float* weights = unit.probabilityScale + (row + r) * kTileBlocks;
-          for (int g = 0; g < groups; g++) {
-            float* out = state.out + (row + r) * state.outSize + (group + g) * kLanes;
-            Floats sum = load<Floats>(out);
-            for (int b = 0; b < kTileBlocks; b++) {
-              const float* scales = valueScales + (b * channelGroups_ + group + g) * kLanes;
-              Floats product = toFloats(load<Ints>(unit.products + (b * kPairRows + r) * kPairColumns + g * kLanes));
-              sum += product * load<Floats>(scales) * weights[b];
+  void accumulate(Unit& unit, const Rows& rows, RowState& state) const {
+    int64_t channelGroups = packed_.channelGroups();
+    for (int t = 0; t < unit.pending; t++) {
+      const uint8_t* tile = unit.tiles[t];
+      for (int row = 0; row < rows.count; row += kPairRows) {
+        int count = std::min(kPairRows, rows.count - row);
+        const uint8_t* codes = unit.probability + row * kPendingKeys + t * kTileKeys;
+        for (int64_t group = 0; group < channelGroups; group += 2) {
+          int groups = static_cast<int>(std::min<int64_t>(2, channelGroups - group));
+          for (int b = 0; b < kTileBlocks; b++) {
+            multiplyUnsigned(codes + b * kBlock, packed_.values(tile, b, group), groups, count,
+                             unit.products + b * kPairRows * kPairColumns);
+          }
+          for (int r = 0; r < count; r++) {
+            const float* weights = probabilityScales(unit, t) + (row + r) * kTileBlocks;
+            for (int g = 0; g < groups; g++) {
+              float* out = state.out + (row + r) * state.outSize + (group + g) * kLanes;
+              Floats sum = load<Floats>(out);
+              for (int b = 0; b < kTileBlocks; b++) {
+                Floats scale = load<Floats>(packed_.valueScales(tile, b, group + g)) * weights[b];
+                sum += toFloats(load<Ints>(unit.products + (b * kPairRows + r) * kPairColumns + g * kLanes)) * scale;
+              }
+              store(out, sum);
             }
-            store(out, sum);
           }
         }
       }
     }
+    unit.pending = 0;
   }
 
  private:
@@ -107,7 +104,7 @@ class MatrixTileEngine : public BlockScaledEngine {
   // scales of keys stay in registers; else 0.
   template <int Blocks>
   static void scaleProducts(const int32_t* products, int count, int64_t blocks, const float* keyScale,
-                            const float* queryScale, float* scores) {
+                            const float* queryScale, int64_t queryStride, float* scores) {
     Floats keys[2][Blocks ? Blocks : 1];
     for (int p = 0; p < 2; p++) {
       for (int b = 0; b < Blocks; b++) keys[p][b] = load<Floats>(keyScale + (p * Blocks + b) * kLanes);
@@ -119,7 +116,7 @@ class MatrixTileEngine : public BlockScaledEngine {
         const int32_t* product = products + (b * kPairRows + r) * kPairColumns;
         for (int p = 0; p < 2; p++) {
           Floats key = Blocks ? keys[p][Blocks ? b : 0] : load<Floats>(keyScale + (p * blocks + b) * kLanes);
-          sum[p] += toFloats(load<Ints>(product + p * kLanes)) * key * queryScale[r * blocks + b];
+          sum[p] += toFloats(load<Ints>(product + p * kLanes)) * key * queryScale[r * queryStride + b];
         }
       }
       for (int p = 0; p < 2; p++) store(scores + r * kTileKeys + p * kLanes, sum[p]);
@@ -131,22 +128,24 @@ class MatrixTileEngine : public BlockScaledEngine {
   static constexpr int kPairColumns = 32;
 
   // Rows past the count are computed, too, from whatever is there, but not used.
-  static void multiplySigned(const int8_t* a, int64_t stride, const uint8_t* b, int64_t panelBytes, int count,
-                             int32_t* products) {
+  static void multiplySigned(const int8_t* a, int64_t stride, const uint8_t* b, int64_t panelBytes, int64_t blocks,
+                             int count, int32_t* products) {
     storesBeforeTiles();
-    _tile_loadd(6, b, 64);
-    _tile_loadd(7, b + panelBytes, 64);
-    _tile_loadd(4, a, stride);
     _tile_zero(0);
     _tile_zero(1);
-    _tile_dpbssd(0, 4, 6);
-    _tile_dpbssd(1, 4, 7);
-    if (count > 16) {
-      _tile_loadd(5, a + 16 * stride, stride);
-      _tile_zero(2);
-      _tile_zero(3);
-      _tile_dpbssd(2, 5, 6);
-      _tile_dpbssd(3, 5, 7);
+    _tile_zero(2);
+    _tile_zero(3);
+    for (int64_t i = 0; i < blocks; i++, a += kBlock, b += kBlockBytes) {
+      _tile_loadd(6, b, 64);
+      _tile_loadd(7, b + panelBytes, 64);
+      _tile_loadd(4, a, stride);
+      _tile_dpbssd(0, 4, 6);
+      _tile_dpbssd(1, 4, 7);
+      if (count > 16) {
+        _tile_loadd(5, a + 16 * stride, stride);
+        _tile_dpbssd(2, 5, 6);
+        _tile_dpbssd(3, 5, 7);
+      }
     }
     storeSums(products, 2, count);
   }
@@ -154,7 +153,7 @@ class MatrixTileEngine : public BlockScaledEngine {
   static void multiplyUnsigned(const uint8_t* a, const int8_t* b, int groups, int count, int32_t* products) {
     storesBeforeTiles();
     _tile_loadd(6, b, 64);
-    _tile_loadd(4, a, kTileKeys);
+    _tile_loadd(4, a, kPendingKeys);
     _tile_zero(0);
     _tile_dpbusd(0, 4, 6);
     if (groups == 2) {
@@ -163,7 +162,7 @@ class MatrixTileEngine : public BlockScaledEngine {
       _tile_dpbusd(1, 4, 7);
     }
     if (count > 16) {
-      _tile_loadd(5, a + 16 * kTileKeys, kTileKeys);
+      _tile_loadd(5, a + 16 * kPendingKeys, kPendingKeys);
       _tile_zero(2);
       _tile_dpbusd(2, 5, 6);
       if (groups == 2) {

@@ -7,6 +7,8 @@ namespace mxattn::cpu {
 
 // Tokens of a tile, of which the kernel's reference is frozen in the first.
 constexpr int kTileKeys = 64;
+// Tokens of an MX block of values, of which the last, unfinished one is kept in floats beside a quantised cache.
+constexpr int kTailTokens = 32;
 
 // Tiles in chunks: chunk c holds, for every head, tiles [c * tilesPerChunk, (c + 1) * tilesPerChunk). A cache grows by
 // whole chunks, so that nothing moves.

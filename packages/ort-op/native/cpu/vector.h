@@ -1,11 +1,14 @@
 // Vectors of kLanes 32-bit elements, in the compiler's own vector types. Included by every build of the kernel
 // after kLanes is defined; the same source then compiles to AVX-512, AVX2 or whatever the target offers.
 
-#define MXATTN_INLINE static inline __attribute__((always_inline))
+#define MXATTN_METHOD inline __attribute__((always_inline))
+#define MXATTN_INLINE static MXATTN_METHOD
 
 typedef float Floats __attribute__((vector_size(4 * kLanes)));
 typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
+typedef int16_t Shorts __attribute__((vector_size(4 * kLanes)));
 typedef int8_t Bytes __attribute__((vector_size(kLanes)));
+typedef uint8_t UnsignedBytes __attribute__((vector_size(kLanes)));
 
 using LaneSequence = std::make_index_sequence<kLanes>;
 
