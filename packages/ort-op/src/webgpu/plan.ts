@@ -1,5 +1,6 @@
 /// <reference types="@webgpu/types" />
 import type { AttentionSpec, Recipe } from '@mxattn/core';
+import type { PassRecorder } from './inplace/index.js';
 import {
   ALIGNED_ROWS,
   alignRows,
@@ -15,7 +16,7 @@ import {
   topValueScales,
 } from './kernels.js';
 import { pipeline } from './pipelines.js';
-import { packedSizes, problemUniform } from './problem.js';
+import { type OperandLayouts, packedSizes, problemUniform } from './problem.js';
 import { channelsOf, type ShapeClass, shapeClass, suitsMatrix } from './shape-class.js';
 
 /** Query rows of a workgroup: ROWS of the attend kernels. */
@@ -59,6 +60,40 @@ export interface AttentionPlan {
   destroy(): void;
 }
 
+/** Compiled kernels of a shape class and a recipe. */
+export interface AttentionKernels {
+  /** Allocates the scratch buffers of an attention of that class. */
+  plan(spec: AttentionSpec, extras: Extras, layouts?: OperandLayouts): AttentionPlan;
+}
+
+/**
+ * Compiles what attentions of a shape class need.
+ *
+ * @throws MxattnError (as a rejection) if the device does not take a kernel.
+ */
+export async function compileAttention(
+  device: GPUDevice,
+  shape: ShapeClass,
+  recipe: Recipe,
+  options: PlanOptions,
+): Promise<AttentionKernels> {
+  const context = { device, shape, recipe, options };
+  const plan = await (recipe.queryKey === null ? floatKernels(context) : quantisedKernels(context));
+  return {
+    plan(spec, extras, layouts) {
+      const sizes = packedSizes(spec, channelsOf(shape));
+      const uniform = problemUniform(spec, sizes, extras.biasStrides ?? [0, 0, 0, 0], layouts);
+      const problem = device.createBuffer({
+        label: 'mxattn problem',
+        size: uniform.byteLength,
+        usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST,
+      });
+      device.queue.writeBuffer(problem, 0, uniform);
+      return plan({ ...context, spec, problem });
+    },
+  };
+}
+
 /**
  * Compiles what an attention needs and allocates its scratch buffers.
  *
@@ -72,29 +107,23 @@ export async function planAttention(
   options: PlanOptions,
 ): Promise<AttentionPlan> {
   const shape = shapeClass(spec, { bias: extras.biasStrides !== null, sinks: extras.sinks });
-  const uniform = problemUniform(
-    spec,
-    packedSizes(spec, channelsOf(shape)),
-    extras.biasStrides ?? [0, 0, 0, 0],
-  );
-  const problem = device.createBuffer({
-    label: 'mxattn problem',
-    size: uniform.byteLength,
-    usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST,
-  });
-  device.queue.writeBuffer(problem, 0, uniform);
-  const context = { device, spec, shape, recipe, options, problem };
-  return recipe.queryKey === null ? floatPlan(context) : quantisedPlan(context);
+  return (await compileAttention(device, shape, recipe, options)).plan(spec, extras);
 }
 
-interface Context {
+/** What kernels are compiled for. */
+interface KernelContext {
   readonly device: GPUDevice;
-  readonly spec: AttentionSpec;
   readonly shape: ShapeClass;
   readonly recipe: Recipe;
   readonly options: PlanOptions;
+}
+
+interface Context extends KernelContext {
+  readonly spec: AttentionSpec;
   readonly problem: GPUBuffer;
 }
+
+type Planner = (context: Context) => AttentionPlan;
 
 /** Workgroups along [rows of a key/value head, key/value heads, chunks of output channels]. */
 function attendGroups({ spec, shape }: Context): [number, number, number] {
@@ -104,7 +133,7 @@ function attendGroups({ spec, shape }: Context): [number, number, number] {
 }
 
 function compiled<const T extends readonly Kernel[]>(
-  { device }: Context,
+  { device }: KernelContext,
   kernels: T,
 ): Promise<{ -readonly [K in keyof T]: GPUComputePipeline }> {
   const pipelines = kernels.map(({ key, code }) => pipeline(device, key, code));
@@ -118,9 +147,9 @@ function bindings(...resources: (GPUBuffer | GPUBufferBinding | undefined)[]): G
   });
 }
 
-async function floatPlan(context: Context): Promise<AttentionPlan> {
-  const [attend] = await compiled(context, [attendF32(context.shape, context.options)]);
-  return {
+async function floatKernels(kernels: KernelContext): Promise<Planner> {
+  const [attend] = await compiled(kernels, [attendF32(kernels.shape, kernels.options)]);
+  return (context) => ({
     steps: ({ query, key, value, output, bias, sinks }) => [
       {
         name: 'attend',
@@ -130,7 +159,7 @@ async function floatPlan(context: Context): Promise<AttentionPlan> {
       },
     ],
     destroy: () => context.problem.destroy(),
-  };
+  });
 }
 
 /** Scratch buffers of a plan, freed together. */
@@ -163,29 +192,43 @@ function halves(buffer: GPUBuffer, boundary: number): [GPUBufferBinding, GPUBuff
 }
 
 /** Quantises to MX blocks, then attends with 8-bit dot products or, where they suit, on matrix units. */
-async function quantisedPlan(context: Context): Promise<AttentionPlan> {
-  const { device, spec, shape, recipe, options, problem } = context;
+async function quantisedKernels(kernels: KernelContext): Promise<Planner> {
+  const { shape, recipe, options } = kernels;
   const matrix = options.matrix && suitsMatrix(shape);
+  const compiling = compiled(kernels, [
+    quantiseRows(shape, recipe, false),
+    quantiseRows(shape, recipe, true),
+    quantiseValues(shape, recipe, matrix),
+    attendDot4(shape, recipe, options, matrix),
+  ]);
+  const aligning = matrix ? await alignmentKernels(kernels) : null;
+  const pipelines = await compiling;
+  return (context) => quantisedPlan(context, pipelines, aligning);
+}
+
+function quantisedPlan(
+  context: Context,
+  [quantiseQueries, quantiseKeys, quantise, attend]: readonly [
+    GPUComputePipeline,
+    GPUComputePipeline,
+    GPUComputePipeline,
+    GPUComputePipeline,
+  ],
+  aligning: Alignment | null,
+): AttentionPlan {
+  const { device, spec, shape, problem } = context;
   const channels = channelsOf(shape);
   const sizes = packedSizes(spec, channels);
   const { groupRows } = rowGroups(shape);
   const { batch, heads, kvHeads, queryLength } = spec;
   const queryHeads = batch * heads;
   const keyHeads = batch * kvHeads;
-  const [quantiseQueries, quantiseKeys, quantise, attend] = await compiled(context, [
-    quantiseRows(shape, recipe, false),
-    quantiseRows(shape, recipe, true),
-    quantiseValues(shape, recipe, matrix),
-    attendDot4(shape, recipe, options, matrix),
-  ]);
   const scratch = new Scratch(device);
   const queries = scratch.allocate('packed queries', sizes.queries);
   const keys = scratch.allocate('packed keys', sizes.keys);
   const values = scratch.allocate('packed values', sizes.values + 256);
   const [valueCodes, valueScales] = halves(values, sizes.valueScales);
-  const aligned = matrix
-    ? await alignment(context, scratch, { queries, keys, valueCodes, valueScales })
-    : null;
+  const aligned = aligning?.(context, scratch, { queries, keys, valueCodes, valueScales });
   return {
     steps: (buffers) => [
       {
@@ -240,21 +283,43 @@ interface Packed {
 /** Query rows of a workgroup of attend_matrix.wgsl: ROWS there. */
 const MATRIX_ROWS = 128;
 
+type Alignment = (
+  context: Context,
+  scratch: Scratch,
+  packed: Packed,
+) => { unsuited: GPUBufferBinding; steps: (buffers: AttentionBuffers) => Step[] };
+
 /** What matrix units need beyond quantised operands: operands under few scales, and their attention. */
-async function alignment(context: Context, scratch: Scratch, packed: Packed) {
-  const { spec, shape, recipe, problem } = context;
-  const { headSize, valueHeadSize } = shape;
-  const { keyRows, valueBlocks } = packedSizes(spec, channelsOf(shape));
-  const { batch, heads, kvHeads, queryLength } = spec;
-  const queryHeads = batch * heads;
-  const keyHeads = batch * kvHeads;
-  const [alignQueries, alignKeys, topScales, align, attend] = await compiled(context, [
+async function alignmentKernels(kernels: KernelContext): Promise<Alignment> {
+  const { shape, recipe } = kernels;
+  const pipelines = await compiled(kernels, [
     alignRows(shape, recipe, false),
     alignRows(shape, recipe, true),
     topValueScales(shape, recipe),
     alignValues(shape, recipe),
     attendMatrix(shape),
   ]);
+  return (context, scratch, packed) => alignment(context, scratch, packed, pipelines);
+}
+
+function alignment(
+  context: Context,
+  scratch: Scratch,
+  packed: Packed,
+  [alignQueries, alignKeys, topScales, align, attend]: readonly [
+    GPUComputePipeline,
+    GPUComputePipeline,
+    GPUComputePipeline,
+    GPUComputePipeline,
+    GPUComputePipeline,
+  ],
+) {
+  const { spec, shape, problem } = context;
+  const { headSize, valueHeadSize } = shape;
+  const { keyRows, valueBlocks } = packedSizes(spec, channelsOf(shape));
+  const { batch, heads, kvHeads, queryLength } = spec;
+  const queryHeads = batch * heads;
+  const keyHeads = batch * kvHeads;
   // Matrices of the last rows reach past the end.
   const queries = scratch.allocate('aligned queries', (queryHeads * queryLength + MATRIX_ROWS) * headSize);
   const queryScales = scratch.allocate('scales of queries', queryHeads * queryLength * 4);
@@ -311,7 +376,7 @@ async function alignment(context: Context, scratch: Scratch, packed: Packed) {
 }
 
 /** Records the dispatches of a plan. */
-export function encode(device: GPUDevice, pass: GPUComputePassEncoder, steps: readonly Step[]): void {
+export function encode(device: GPUDevice, pass: PassRecorder, steps: readonly Step[]): void {
   for (const { pipeline: kernel, bindings: entries, workgroups } of steps) {
     if (workgroups.includes(0)) continue;
     pass.setPipeline(kernel);

@@ -41,13 +41,22 @@ function strides(layout: Layout, heads: number, tokens: number, size: number): n
   return layout === 'BHSD' ? [batch, tokens * size, size, 0] : [batch, size, heads * size, 0];
 }
 
+/** Axis orders of operands that do not all have that of the spec. */
+export interface OperandLayouts {
+  readonly query: Layout;
+  readonly key: Layout;
+  readonly value: Layout;
+  readonly output: Layout;
+}
+
 /** The struct Problem of problem.wgsl. */
 export function problemUniform(
   spec: AttentionSpec,
   sizes: PackedSizes,
   biasStrides: readonly number[],
+  layouts: OperandLayouts = { query: spec.layout, key: spec.layout, value: spec.layout, output: spec.layout },
 ): Uint32Array<ArrayBuffer> {
-  const { batch, heads, kvHeads, queryLength, keyLength, headSize, valueHeadSize, layout, window } = spec;
+  const { batch, heads, kvHeads, queryLength, keyLength, headSize, valueHeadSize, window } = spec;
   const right = window ? window.right : UNLIMITED;
   const keyTokens = spec.keyCapacity ?? keyLength;
   const words = Uint32Array.of(
@@ -60,10 +69,10 @@ export function problemUniform(
     0,
     0,
     ...biasStrides,
-    ...strides(layout, heads, queryLength, headSize),
-    ...strides(layout, kvHeads, keyTokens, headSize),
-    ...strides(layout, kvHeads, keyTokens, valueHeadSize),
-    ...strides(layout, heads, queryLength, valueHeadSize),
+    ...strides(layouts.query, heads, queryLength, headSize),
+    ...strides(layouts.key, kvHeads, keyTokens, headSize),
+    ...strides(layouts.value, kvHeads, keyTokens, valueHeadSize),
+    ...strides(layouts.output, heads, queryLength, valueHeadSize),
     sizes.keyRows,
     sizes.valueBlocks,
     sizes.valueScales / 16,
