@@ -1,4 +1,4 @@
-import { MxattnError, precision, type Schedule, schedule } from '@mxattn/core';
+import { MxattnError, type PrecisionName, precision, type Schedule, schedule } from '@mxattn/core';
 import type { Feeds } from './feeds.js';
 import type { MxattnSessionOptions } from './options.js';
 import type { MxattnRunOptions } from './run-options.js';
@@ -19,22 +19,29 @@ export function layerPrecisions(
   plan: Schedule,
   layers: number,
   feeds: Feeds,
-  { step, steps, phase }: MxattnRunOptions,
+  options: MxattnRunOptions,
 ): Int32Array {
+  return Int32Array.from(layerPrecisionNames(plan, layers, feeds, options), (name) => precision(name).id);
+}
+
+/** The precisions of all layers for one run. */
+export function layerPrecisionNames(
+  plan: Schedule,
+  layers: number,
+  feeds: Feeds,
+  { step, steps, phase }: MxattnRunOptions,
+): PrecisionName[] {
   const token = cachedTokens(feeds);
-  const ids = new Int32Array(layers);
-  for (let layer = 0; layer < layers; layer++) {
-    const name = plan.precisionAt({
+  return Array.from({ length: layers }, (_, layer) =>
+    plan.precisionAt({
       layer,
       layers,
       phase: phase ?? (token > 0 ? 'decode' : 'prefill'),
       token,
       ...(step === undefined ? {} : { step }),
       ...(steps === undefined ? {} : { steps }),
-    });
-    ids[layer] = precision(name).id;
-  }
-  return ids;
+    }),
+  );
 }
 
 /**

@@ -2,9 +2,12 @@ import type { AttentionSummary, LeftAttention } from '../find/index.js';
 
 /** What a session did with its model. */
 export interface SessionReport {
-  /** What runs: this package's CPU kernel, or a stock session. */
-  readonly backend: 'native' | 'stock';
-  /** Why a stock session, where one was not asked for. */
+  /**
+   * What runs: this package's CPU kernel, its WebGPU kernels inside ONNX Runtime's runs, ONNX Runtime's own fused attention, or
+   * an unchanged session.
+   */
+  readonly backend: 'native' | 'inplace' | 'carrier' | 'stock';
+  /** Why not this package's kernels, where they were asked for. */
   readonly reason?: string;
   /** Build of the CPU kernel, with `native`. */
   readonly isa?: string;

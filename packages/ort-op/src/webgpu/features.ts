@@ -39,3 +39,12 @@ export function hasByteMatrices(device: GPUDevice): boolean {
     limits.maxStorageBuffersPerShaderStage >= MATRIX_STORAGE_BUFFERS
   );
 }
+
+/** Whether the device is a processor: there, code that is repeated for registers only takes long to compile. */
+export function isSoftware({ adapterInfo }: GPUDevice): boolean {
+  const { architecture, description, device, isFallbackAdapter } = adapterInfo;
+  return (
+    isFallbackAdapter ||
+    /swiftshader|llvmpipe|lavapipe|basic render/i.test(`${architecture} ${description} ${device}`)
+  );
+}

@@ -1,0 +1,161 @@
+/// <reference types="@webgpu/types" />
+import { MxattnError, schedule } from '@mxattn/core';
+import type * as Ort from 'onnxruntime-common';
+import { type ModelProto, readModel, writeModel } from '../model/index.js';
+import { convertModel } from '../rewrite/index.js';
+import { sessionSchedule } from '../session/precision.js';
+import { StockSession } from '../session/stock-session.js';
+import type { MxattnSession } from '../session/types.js';
+import { requestDevice } from './device.js';
+import { InplaceAttention } from './inplace-attention.js';
+import { InplaceSession } from './inplace-session.js';
+import type { WebSessionOptions } from './options.js';
+import { carrierObstacle, inplaceObstacle } from './self-test.js';
+
+/** What is known of a device that sessions share. */
+interface Shared {
+  readonly attention: InplaceAttention;
+  /** Why attention cannot be computed in place. */
+  readonly obstacle: string | undefined;
+}
+
+const known = new WeakMap<GPUDevice, Promise<Shared>>();
+const carriers = new WeakMap<GPUDevice, Promise<string | undefined>>();
+let requested: Promise<GPUDevice> | undefined;
+
+/**
+ * Opens a model in onnxruntime-web on WebGPU with its attention replaced.
+ *
+ * @param source The bytes of the model; a string is fetched.
+ * @returns A session with the interface of onnxruntime-common's `InferenceSession`, and a report of what was replaced, what was
+ * left, and why.
+ * @throws MxattnError for what is not an ONNX model, an unknown precision, a bad schedule, no WebGPU, and with
+ * `backend: 'inplace'` for whatever keeps the kernels from being used.
+ */
+export async function createSession(
+  source: string | Uint8Array | ArrayBuffer,
+  options: WebSessionOptions,
+): Promise<MxattnSession> {
+  const {
+    ort,
+    device: given,
+    precision,
+    schedule: asked,
+    backend = 'auto',
+    crossAttention,
+    ...stock
+  } = options;
+  const plan = sessionSchedule(options) ?? schedule('f32');
+  const device = await (given ?? sharedDevice());
+  const create = (model: Uint8Array) =>
+    ort.InferenceSession.create(model, {
+      ...stock,
+      executionProviders: [{ name: 'webgpu', device } as Ort.InferenceSession.WebGpuExecutionProviderOption],
+    });
+  const bytes = await bytesOf(source);
+  if (backend === 'stock') {
+    return new StockSession(await create(bytes), { backend: 'stock', replaced: [], left: [] });
+  }
+  const { model, report } = convertModel(readModel(bytes), {
+    target: 'contrib',
+    crossAttention: crossAttention ?? false,
+  });
+  const nodes = attentionNodes(model);
+  const shared = backend === 'carrier' ? undefined : await inplace(ort, create, device);
+  const obstacle = shared ? shared.obstacle : 'not asked for';
+  if (obstacle !== undefined && backend === 'inplace') {
+    throw new MxattnError(`attention cannot run in place in onnxruntime-web: ${obstacle}`);
+  }
+  if (nodes.length === 0) {
+    return new StockSession(await create(bytes), {
+      backend: 'stock',
+      reason: 'no attention to replace',
+      ...report,
+    });
+  }
+  if (!shared || obstacle !== undefined) {
+    const reason = `not in place: ${obstacle}`;
+    const wrong = await carrier(ort, create, device);
+    if (wrong === undefined) {
+      return new StockSession(await create(writeModel(model)), { backend: 'carrier', reason, ...report });
+    }
+    if (backend === 'carrier') throw new MxattnError(`backend carrier: ${wrong}`);
+    return new StockSession(await create(bytes), {
+      backend: 'stock',
+      reason: `${reason}; ${wrong}`,
+      replaced: [],
+      left: [],
+    });
+  }
+  const session = await create(writeModel(model));
+  const { attention } = shared;
+  await Promise.all(
+    report.replaced.flatMap(({ headSize, valueHeadSize }, layer) =>
+      plan.precisions.map((name) => {
+        const bias = Boolean(nodes[layer]?.input[5]);
+        if (headSize === undefined || headSize !== valueHeadSize) return undefined;
+        return attention.prepare({ headSize, valueHeadSize, softcap: false, bias, sinks: false }, name);
+      }),
+    ),
+  );
+  return new InplaceSession(session, attention, plan, nodes.length, { backend: 'inplace', ...report });
+}
+
+/** Whether attention can be computed in place on a device, tried once. */
+function inplace(
+  ort: typeof Ort,
+  create: (model: Uint8Array) => Promise<Ort.InferenceSession>,
+  device: GPUDevice,
+): Promise<Shared> {
+  const before = known.get(device);
+  if (before) return before;
+  // Programs that are compiled from now on are seen, those of the test included.
+  const attention = new InplaceAttention(device);
+  const shared = inplaceObstacle(ort, create, device).then((obstacle) => {
+    if (obstacle !== undefined) attention.release();
+    return { attention, obstacle };
+  });
+  known.set(device, shared);
+  shared.catch(() => known.delete(device));
+  return shared;
+}
+
+/** Whether ONNX Runtime's fused attention is right on a device, tried once. */
+function carrier(
+  ort: typeof Ort,
+  create: (model: Uint8Array) => Promise<Ort.InferenceSession>,
+  device: GPUDevice,
+): Promise<string | undefined> {
+  const obstacle = carriers.get(device) ?? carrierObstacle(ort, create);
+  carriers.set(device, obstacle);
+  obstacle.catch(() => carriers.delete(device));
+  return obstacle;
+}
+
+function sharedDevice(): Promise<GPUDevice> {
+  requested ??= requestDevice().then((device) => {
+    void device.lost.then(() => {
+      requested = undefined;
+    });
+    return device;
+  });
+  requested.catch(() => {
+    requested = undefined;
+  });
+  return requested;
+}
+
+async function bytesOf(source: string | Uint8Array | ArrayBuffer): Promise<Uint8Array> {
+  if (typeof source !== 'string') return source instanceof Uint8Array ? source : new Uint8Array(source);
+  const response = await fetch(source);
+  if (!response.ok) throw new MxattnError(`cannot fetch the model ${source}: status ${response.status}`);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
+/** The nodes that ONNX Runtime computes with its fused attention program, in graph order. */
+function attentionNodes(model: ModelProto) {
+  return (model.graph?.node ?? []).filter(
+    ({ domain, opType }) =>
+      domain === 'com.microsoft' && (opType === 'MultiHeadAttention' || opType === 'GroupQueryAttention'),
+  );
+}

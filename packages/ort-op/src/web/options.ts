@@ -1,0 +1,27 @@
+/// <reference types="@webgpu/types" />
+import type { PrecisionName, Schedule, ScheduleJson } from '@mxattn/core';
+import type * as Ort from 'onnxruntime-common';
+
+/**
+ * - `inplace`: this package's kernels on ONNX Runtime's device, inside its runs; an error where that is not possible.
+ * - `carrier`: ONNX Runtime's own fused attention in the place of the model's many nodes.
+ * - `stock`: an unchanged session.
+ * - `auto`: `inplace` where it works, else `carrier`, with the reason in the report.
+ */
+export type WebBackend = 'auto' | 'inplace' | 'carrier' | 'stock';
+
+/** Options of `createSession` on WebGPU: ONNX Runtime's own and these. Give a precision or a schedule, not both. */
+export interface WebSessionOptions extends Ort.InferenceSession.SessionOptions {
+  /** The module of onnxruntime-web with its WebGPU provider (`onnxruntime-web/webgpu`). */
+  readonly ort: typeof Ort;
+  /** The device of all sessions; default: one that is requested for the first session and then shared. */
+  readonly device?: GPUDevice;
+  /** One precision for every run and layer; default f32. */
+  readonly precision?: PrecisionName;
+  /** Precision by step, layer, phase and token: a schedule, its JSON or its string form. */
+  readonly schedule?: Schedule | ScheduleJson | string;
+  /** Default `auto`. */
+  readonly backend?: WebBackend;
+  /** Also replace attention between different activations. Default: false. */
+  readonly crossAttention?: boolean;
+}

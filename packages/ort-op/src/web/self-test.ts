@@ -1,0 +1,154 @@
+/// <reference types="@webgpu/types" />
+import { create } from '@bufbuild/protobuf';
+import { type AttentionSpec, attentionSpec, recipes, referenceAttention } from '@mxattn/core';
+import type * as Ort from 'onnxruntime-common';
+import { attributes, NodeList } from '../model/build.js';
+import { DataType } from '../model/index.js';
+import {
+  GraphProtoSchema,
+  ModelProtoSchema,
+  OperatorSetIdProtoSchema,
+  ValueInfoProtoSchema,
+} from '../model/onnx_pb.js';
+import { writeModel } from '../model/read.js';
+import { interceptDispatches } from '../webgpu/inplace/index.js';
+import { compileAttention, encode } from '../webgpu/plan.js';
+import { shapeClass } from '../webgpu/shape-class.js';
+import { carriedAttention, carrierLayouts, carrierProgram } from './carrier.js';
+
+/** Lengths that are no multiple of a tile, and enough queries not to count as decoding. */
+const SHAPE = { heads: 2, queryLength: 37, keyLength: 45, headSize: 64 } as const;
+
+type CreateSession = (model: Uint8Array) => Promise<Ort.InferenceSession>;
+
+/**
+ * Runs a tiny model on the device whose attention is computed in place with twice the scale that the model says: the answer
+ * shows that our kernel ran, and that it read and wrote the right buffers in the right order.
+ *
+ * @returns Why attention cannot be computed in place on this runtime and device; undefined if it can.
+ */
+export async function inplaceObstacle(
+  ort: typeof Ort,
+  create: CreateSession,
+  device: GPUDevice,
+): Promise<string | undefined> {
+  const shape = shapeClass(testSpec(1), { bias: false, sinks: false });
+  const kernels = await compileAttention(device, shape, recipes.f32, { unroll: false, matrix: false });
+  let reason: string | undefined = `ONNX Runtime did not dispatch its program ${carrierProgram}`;
+  const plans: { destroy(): void }[] = [];
+  const interception = interceptDispatches(device, {
+    [carrierProgram]: (dispatch, record) => {
+      const found = carriedAttention(dispatch);
+      reason = typeof found === 'string' ? found : undefined;
+      if (typeof found === 'string') return false;
+      const doubled = { ...found.spec, scale: 2 * found.spec.scale };
+      const plan = kernels.plan(doubled, found.extras, carrierLayouts);
+      plans.push(plan);
+      record((pass) => encode(device, pass, plan.steps(found.buffers)));
+      return true;
+    },
+  });
+  try {
+    const error = await testError(ort, create, testSpec(2));
+    return (
+      reason ??
+      (error < LARGEST_ERROR ? undefined : `a test gave a wrong answer (${error.toPrecision(2)} off)`)
+    );
+  } finally {
+    interception.release();
+    for (const plan of plans) plan.destroy();
+  }
+}
+
+/** Why ONNX Runtime's own fused attention cannot be used on this device: it is wrong where subgroups are small. */
+export async function carrierObstacle(ort: typeof Ort, create: CreateSession): Promise<string | undefined> {
+  const error = await testError(ort, create, testSpec(1));
+  if (error < LARGEST_ERROR) return undefined;
+  return `ONNX Runtime's own fused attention gives wrong answers on this device (${error.toPrecision(2)} off in a test)`;
+}
+
+/** Of numbers between -1 and 1, in f32. */
+const LARGEST_ERROR = 1e-4;
+
+function testSpec(factor: number): AttentionSpec {
+  return attentionSpec({ ...SHAPE, layout: 'BSHD', scale: factor / Math.sqrt(SHAPE.headSize) });
+}
+
+/** The largest difference between the test model's answer and attention as the spec says it. */
+async function testError(ort: typeof Ort, create: CreateSession, spec: AttentionSpec): Promise<number> {
+  const { heads, queryLength, keyLength, headSize } = spec;
+  const size = heads * headSize;
+  const query = ramp(queryLength * size, 1);
+  const key = ramp(keyLength * size, 2);
+  const value = ramp(keyLength * size, 3);
+  const session = await create(testModel(size, heads));
+  try {
+    const feed = (data: Float32Array, length: number) => new ort.Tensor('float32', data, [1, length, size]);
+    const { out } = await session.run({
+      query: feed(query, queryLength),
+      key: feed(key, keyLength),
+      value: feed(value, keyLength),
+    });
+    const output = (await out!.getData()) as Float32Array;
+    const expected = referenceAttention({ query, key, value }, spec);
+    return expected.reduce((worst, each, i) => Math.max(worst, Math.abs(each - output[i]!)), 0);
+  } finally {
+    await session.release();
+  }
+}
+
+/** Numbers between -1 and 1 that repeat late. */
+function ramp(count: number, seed: number): Float32Array {
+  return Float32Array.from({ length: count }, (_, i) => ((i * 37 + seed * 101) % 199) / 99.5 - 1);
+}
+
+function testModel(size: number, heads: number): Uint8Array {
+  const list = new NodeList('self_test.', 17);
+  // Inputs that come from other programs, and an output that goes to one, as in a model.
+  const [query, key, value] = ['query', 'key', 'value'].map((name) =>
+    list.add('Neg', [list.add('Neg', [name])]),
+  );
+  list.push({
+    opType: 'MultiHeadAttention',
+    domain: 'com.microsoft',
+    name: 'attention',
+    input: [query!, key!, value!],
+    output: ['attended'],
+    attribute: [attributes.int('num_heads', heads)],
+  });
+  list.add('Neg', [list.add('Neg', ['attended'])], [], 'out');
+  const edge = (name: string) =>
+    create(ValueInfoProtoSchema, {
+      name,
+      type: {
+        value: {
+          case: 'tensorType',
+          value: {
+            elemType: DataType.FLOAT,
+            shape: {
+              dim: [
+                { value: { case: 'dimValue', value: 1n } },
+                { value: { case: 'dimParam', value: `${name} length` } },
+                { value: { case: 'dimValue', value: BigInt(size) } },
+              ],
+            },
+          },
+        },
+      },
+    });
+  return writeModel(
+    create(ModelProtoSchema, {
+      irVersion: 8n,
+      opsetImport: [
+        create(OperatorSetIdProtoSchema, { domain: '', version: 17n }),
+        create(OperatorSetIdProtoSchema, { domain: 'com.microsoft', version: 1n }),
+      ],
+      graph: create(GraphProtoSchema, {
+        name: 'self-test',
+        node: list.nodes,
+        input: ['query', 'key', 'value'].map(edge),
+        output: [edge('out')],
+      }),
+    }),
+  );
+}
