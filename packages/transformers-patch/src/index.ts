@@ -1,1 +1,2 @@
-export { type ModelReport, type PatchOptions, patch, patchReport, unpatch } from './patch/patch.js';
+export { type PatchOptions, patch, patchReport, unpatch } from './patch/patch.js';
+export type { ModelReport } from './patch/report.js';

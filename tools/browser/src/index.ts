@@ -16,6 +16,9 @@ const FLAGS = [
   '--disable-background-networking',
   '--disable-component-update',
   '--disable-sync',
+  // WebGPU without a GPU: on the processor.
+  '--enable-unsafe-webgpu',
+  '--use-webgpu-adapter=swiftshader',
 ];
 
 /** A Chromium on this machine: the one that MXATTN_CHROMIUM names or the first in PATH. */

@@ -1,8 +1,9 @@
 import { createRequire } from 'node:module';
 import { MxattnError, schedule } from '@mxattn/core';
-import { createSession, findRuntime, type MxattnSessionOptions, type SessionReport } from '@mxattn/ort-op';
+import { createSession, findRuntime, type MxattnSessionOptions } from '@mxattn/ort-op';
 import type { InferenceSession } from 'onnxruntime-common';
 import { modelArguments } from './arguments.js';
+import type { ModelReport } from './report.js';
 
 /** How patched models run. Give a precision or a schedule by layer or phase, not both. */
 export interface PatchOptions
@@ -15,12 +16,6 @@ export interface PatchOptions
    * finds, which is the application's own in a usual installation.
    */
   readonly from?: string | URL;
-}
-
-/** What became of one model that transformers.js loaded. */
-export interface ModelReport extends SessionReport {
-  /** Path of the ONNX file, or its size where transformers.js passed bytes. */
-  readonly model: string;
 }
 
 type Create = typeof InferenceSession.create;

@@ -1,0 +1,77 @@
+import { MxattnError, schedule } from '@mxattn/core';
+import { createSession, type WebSessionOptions } from '@mxattn/ort-op/web';
+import type { InferenceSession } from 'onnxruntime-common';
+import * as onnxruntime from 'onnxruntime-web/webgpu';
+import { modelArguments } from '../patch/arguments.js';
+import type { ModelReport } from '../patch/report.js';
+
+/** How patched models run. Give a precision or a schedule by layer, phase or token, not both. */
+export interface WebPatchOptions
+  extends Pick<WebSessionOptions, 'precision' | 'schedule' | 'backend' | 'crossAttention' | 'device'> {
+  /**
+   * The onnxruntime-web/webgpu module that transformers.js uses; default: the one this package imports, which is the same where
+   * both are in one bundle or one import map.
+   */
+  readonly ort?: WebSessionOptions['ort'];
+}
+
+type Create = typeof InferenceSession.create;
+type SessionClass = { create: Create };
+
+let patched: { readonly target: SessionClass; readonly original: Create } | undefined;
+const reports: ModelReport[] = [];
+
+/**
+ * Makes transformers.js in a browser use mxattn's attention in every model loaded on WebGPU from now on
+ * (`device: 'webgpu'`); models on other devices run as without the patch. A second call replaces the options of the first.
+ *
+ * @throws MxattnError for an unknown precision or a schedule that depends on a denoising step.
+ */
+export function patch(options: WebPatchOptions = {}): void {
+  const { ort = onnxruntime as unknown as WebSessionOptions['ort'], ...ours } = options;
+  if (ours.precision !== undefined && ours.schedule !== undefined) {
+    throw new MxattnError('patch: give either precision or schedule, not both');
+  }
+  if (schedule(ours.schedule ?? ours.precision ?? 'f32').needsStep) {
+    throw new MxattnError(
+      'patch: this schedule depends on the denoising step, and transformers.js has no denoising loop; ' +
+        'use rules by layer, phase or token, or createSession of @mxattn/ort-op/web for a diffusion model',
+    );
+  }
+  unpatch();
+  const target = ort.InferenceSession as unknown as SessionClass;
+  const original = target.create;
+  patched = { target, original };
+  // Sessions of ours are created by the original, whatever stands in its place.
+  const runtime = {
+    ...ort,
+    InferenceSession: { create: original.bind(target) },
+  } as unknown as WebSessionOptions['ort'];
+  const create = async (...args: unknown[]) => {
+    const { model, options: given } = modelArguments(args);
+    const name = typeof model === 'string' ? model : `${model.byteLength} bytes`;
+    if (!onWebGpu(given)) {
+      reports.push({ model: name, backend: 'stock', reason: 'not on WebGPU', replaced: [], left: [] });
+      return (original as (...args: unknown[]) => Promise<InferenceSession>).apply(target, args);
+    }
+    const created = await createSession(model, { ...given, ...ours, ort: runtime });
+    reports.push({ model: name, ...created.report });
+    return created;
+  };
+  target.create = create as Create;
+}
+
+/** Models loaded from now on run as without mxattn. Does nothing when nothing is patched. */
+export function unpatch(): void {
+  if (patched) patched.target.create = patched.original;
+  patched = undefined;
+}
+
+/** What was replaced, what was left and why, for every model loaded since the page started patching. */
+export function patchReport(): readonly ModelReport[] {
+  return [...reports];
+}
+
+function onWebGpu({ executionProviders = [] }: InferenceSession.SessionOptions): boolean {
+  return executionProviders.some((each) => (typeof each === 'string' ? each : each.name) === 'webgpu');
+}
