@@ -31,6 +31,8 @@ export interface WebgpuBackendOptions {
    * under one exponent for each row.
    */
   readonly matrix?: boolean;
+  /** What the device's adapter says of itself, which names its matrix products; default that of the device. */
+  readonly adapterInfo?: GPUAdapterInfo;
 }
 
 /**
@@ -39,8 +41,8 @@ export interface WebgpuBackendOptions {
  * @param device needs no feature and no raised limit.
  */
 export function webgpuBackend(device: GPUDevice, options: WebgpuBackendOptions = {}): Backend {
-  const { name = 'webgpu', unroll = true, matrix = true } = options;
-  const plan: PlanOptions = { unroll, matrix: matrix && hasByteMatrices(device) };
+  const { name = 'webgpu', unroll = true, matrix = true, adapterInfo = device.adapterInfo } = options;
+  const plan: PlanOptions = { unroll, matrix: matrix && hasByteMatrices(device, adapterInfo) };
   return {
     name,
     priority: 7,

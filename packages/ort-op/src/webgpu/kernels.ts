@@ -80,6 +80,7 @@ export function attendDot4(shape: ShapeClass, recipe: Recipe, options: KernelOpt
     {
       ...weightConstants(recipe),
       ...variants(shape),
+      ADJUSTED: shape.bias || shape.softcap,
       MARKS: marks,
       HEAD_BLOCKS: headBlocks,
       CHUNK_BLOCKS: chunkBlocks,
