@@ -13,9 +13,10 @@ import {
 import { hasByteMatrices } from './features.js';
 import { LARGEST_HEAD_SIZE } from './kernels.js';
 import { webgpuRecipes } from './operand-format.js';
-import { encode, type PlanOptions, planAttention } from './plan.js';
+import { type PlanOptions, planAttention } from './plan.js';
 import { packedSizes } from './problem.js';
 import { channelsOf } from './shape-class.js';
+import { encode } from './steps.js';
 
 /** Options of {@link webgpuBackend}. */
 export interface WebgpuBackendOptions {

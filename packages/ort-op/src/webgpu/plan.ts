@@ -7,16 +7,15 @@ import {
   attendDot4,
   attendF32,
   attendMatrix,
-  type Kernel,
   type KernelOptions,
   quantiseRows,
   quantiseValues,
   rowGroups,
   topValueScales,
 } from './kernels.js';
-import { pipeline } from './pipelines.js';
 import { packedSizes, problemUniform } from './problem.js';
 import { channelsOf, type ShapeClass, shapeClass, suitsMatrix } from './shape-class.js';
+import { bindings, compiled, Scratch, type Step } from './steps.js';
 
 /** Query rows of a workgroup: ROWS of the attend kernels. */
 const ROWS = 64;
@@ -41,14 +40,6 @@ export interface Extras {
 export interface PlanOptions extends KernelOptions {
   /** Use 8-bit matrix units where they suit the attention. The device must have them. */
   readonly matrix: boolean;
-}
-
-/** A dispatch whose buffers are known. */
-export interface Step {
-  readonly name: string;
-  readonly pipeline: GPUComputePipeline;
-  readonly bindings: readonly GPUBindGroupEntry[];
-  readonly workgroups: readonly [number, number, number];
 }
 
 /** An attention ready to be recorded again and again; its scratch buffers are its own. */
@@ -103,23 +94,8 @@ function attendGroups({ spec, shape }: Context): [number, number, number] {
   return [Math.ceil(rows / ROWS), batch * kvHeads, channelsOf(shape).valueChunks];
 }
 
-function compiled<const T extends readonly Kernel[]>(
-  { device }: Context,
-  kernels: T,
-): Promise<{ -readonly [K in keyof T]: GPUComputePipeline }> {
-  const pipelines = kernels.map(({ key, code }) => pipeline(device, key, code));
-  return Promise.all(pipelines) as Promise<{ -readonly [K in keyof T]: GPUComputePipeline }>;
-}
-
-function bindings(...resources: (GPUBuffer | GPUBufferBinding | undefined)[]): GPUBindGroupEntry[] {
-  return resources.flatMap((resource, binding) => {
-    if (!resource) return [];
-    return [{ binding, resource: 'buffer' in resource ? resource : { buffer: resource } }];
-  });
-}
-
 async function floatPlan(context: Context): Promise<AttentionPlan> {
-  const [attend] = await compiled(context, [attendF32(context.shape, context.options)]);
+  const [attend] = await compiled(context.device, [attendF32(context.shape, context.options)]);
   return {
     steps: ({ query, key, value, output, bias, sinks }) => [
       {
@@ -131,27 +107,6 @@ async function floatPlan(context: Context): Promise<AttentionPlan> {
     ],
     destroy: () => context.problem.destroy(),
   };
-}
-
-/** Scratch buffers of a plan, freed together. */
-class Scratch {
-  private readonly buffers: GPUBuffer[] = [];
-
-  constructor(private readonly device: GPUDevice) {}
-
-  allocate(label: string, size: number): GPUBuffer {
-    const buffer = this.device.createBuffer({
-      label: `mxattn ${label}`,
-      size: Math.max(size, 256),
-      usage: GPUBufferUsage.STORAGE,
-    });
-    this.buffers.push(buffer);
-    return buffer;
-  }
-
-  destroy(): void {
-    for (const buffer of this.buffers) buffer.destroy();
-  }
 }
 
 /** Two arrays in one buffer, the second from a multiple of 256 bytes on. */
@@ -172,7 +127,7 @@ async function quantisedPlan(context: Context): Promise<AttentionPlan> {
   const { batch, heads, kvHeads, queryLength } = spec;
   const queryHeads = batch * heads;
   const keyHeads = batch * kvHeads;
-  const [quantiseQueries, quantiseKeys, quantise, attend] = await compiled(context, [
+  const [quantiseQueries, quantiseKeys, quantise, attend] = await compiled(device, [
     quantiseRows(shape, recipe, false),
     quantiseRows(shape, recipe, true),
     quantiseValues(shape, recipe, matrix),
@@ -242,13 +197,13 @@ const MATRIX_ROWS = 128;
 
 /** What matrix units need beyond quantised operands: operands under few scales, and their attention. */
 async function alignment(context: Context, scratch: Scratch, packed: Packed) {
-  const { spec, shape, recipe, problem } = context;
+  const { device, spec, shape, recipe, problem } = context;
   const { headSize, valueHeadSize } = shape;
   const { keyRows, valueBlocks } = packedSizes(spec, channelsOf(shape));
   const { batch, heads, kvHeads, queryLength } = spec;
   const queryHeads = batch * heads;
   const keyHeads = batch * kvHeads;
-  const [alignQueries, alignKeys, topScales, align, attend] = await compiled(context, [
+  const [alignQueries, alignKeys, topScales, align, attend] = await compiled(device, [
     alignRows(shape, recipe, false),
     alignRows(shape, recipe, true),
     topValueScales(shape, recipe),
@@ -308,14 +263,4 @@ async function alignment(context: Context, scratch: Scratch, packed: Packed) {
     },
   ];
   return { unsuited, steps };
-}
-
-/** Records the dispatches of a plan. */
-export function encode(device: GPUDevice, pass: GPUComputePassEncoder, steps: readonly Step[]): void {
-  for (const { pipeline: kernel, bindings: entries, workgroups } of steps) {
-    if (workgroups.includes(0)) continue;
-    pass.setPipeline(kernel);
-    pass.setBindGroup(0, device.createBindGroup({ layout: kernel.getBindGroupLayout(0), entries }));
-    pass.dispatchWorkgroups(...workgroups);
-  }
 }

@@ -9,7 +9,7 @@
 // row: a weight is 2^(score - low - 8), by Schraudolph's map (arXiv 2611.09225) with 8 fraction bits, rounded to an
 // integer of 0 to 252. Values are bytes biased by 128; what that adds is 128 times the row's sum of weights, which is
 // subtracted at the end. The first tile's maximum gets the weight 32. Higher scores up to 252 fit; beyond, `low` rises
-// by whole powers of two and everything accumulated shifts right. Where all weights of a tile are below 4 and what is
+// by whole powers of two and everything accumulated shifts right. Where all weights of a tile are below 2 and what is
 // to come may still count, `low` falls and everything shifts left: after a hot first key the rest does not vanish.
 //
 // Scores accumulate from 0x4B400000, so that their bits are those of the float 12582912 + score.
@@ -43,7 +43,6 @@ alias Outputs = subgroup_matrix_result<u32, 16, 16>;
 const ROWS = 128u;
 const TILE = 32u;
 const MAGIC = 12582912f;
-const CORRECTION = 60801f / 1048576f;
 // Vectors of 16 bytes: of a row of queries and keys, of a padded row of keys, values, weights and scores.
 const ROW_VECTORS = HEAD_SIZE / 16u;
 const KEY_STRIDE = ROW_VECTORS + 1u;
@@ -52,13 +51,15 @@ const WEIGHT_STRIDE = 3u;
 const SCORE_STRIDE = 10u;
 const CHANNELS = VALUE_SIZE / 2u;
 const IDLE_FOR_VALUES = 256u - VALUE_SIZE * 2u;
-// Steps of the exponential: 16 octaves of 256, less those that would round to 256.
-const STEPS = 4088f;
-const OCTAVES = STEPS / 256f;
+// Range of the exponential: 16 octaves of 256 steps, of which the last 8 would round to 256.
+const OCTAVES = 16f;
+const HIGHEST = 16f - 8f / 256f;
 // Where the first maximum comes to lie above `low`: a weight of 2^5.
 const HEIGHT = 13f;
-// Of a tile whose weights are all below 4.
-const LOWEST_HEIGHT = 10f;
+// Of a tile whose weights are all below 2.
+const LOWEST_HEIGHT = 9f;
+// Schraudolph's map without a correction is that much too high on average; only a sink needs to know.
+const CORRECTION = 60801f / 1048576f;
 // `low` of a row that has seen no key: above MASKED, below all else.
 const UNSEEN = -3.2e38f;
 // What u8 products may add up to in all: 2^24 times 255 fits a u32.
@@ -76,10 +77,13 @@ var<workgroup> sums: array<f32, ROWS>;
 var<workgroup> unusual: u32;
 var<workgroup> rescale: u32;
 
-/** Of a height above `low`, in units of OCTAVES: bits whose low byte is the weight, above those of 2^23. */
+/**
+ * Of a height above `low`, in units of OCTAVES: bits whose low byte is the weight, above those of 2^23. A height above HIGHEST
+ * spills into the next byte.
+ */
 fn weight(height: f32) -> u32 {
   // The low 16 bits of the first sum are the top bits of the float 2^(-8 + OCTAVES * height), one too far right.
-  let exponential = bitcast<u32>(fma(saturate(height), STEPS, MAGIC + 119f * 256f)) << 15u;
+  let exponential = bitcast<u32>(fma(saturate(height), OCTAVES * 256f, MAGIC + 119f * 256f)) << 15u;
   return bitcast<u32>(bitcast<f32>(exponential) + 8388608f);
 }
 
@@ -95,7 +99,7 @@ fn fallHeight(sum: f32, remaining: f32) -> f32 {
  * @param remaining keys from this tile on.
  */
 fn shiftFor(height: f32, sum: f32, remaining: f32) -> f32 {
-  if (height > OCTAVES) { return min(ceil(height - OCTAVES), 64f); }
+  if (height > HIGHEST) { return ceil(height - HIGHEST); }
   if (height < LOWEST_HEIGHT && height > fallHeight(sum, remaining)) {
     let room = floor(log2((LARGEST_SUM - 252f * remaining) / max(sum, 1f)));
     return -max(min(ceil(HEIGHT - height), room), 0f);
@@ -236,7 +240,7 @@ fn main(
       } else {
         let offset = -MAGIC * unit;
         let step = unit * (1f / OCTAVES);
-        let start = (offset - low - CORRECTION) * (1f / OCTAVES);
+        let start = (offset - low) * (1f / OCTAVES);
         var top = vec4<f32>();
         tileSum = 0u;
 #unroll i 4u
@@ -249,7 +253,7 @@ fn main(
         let half = max(max(top.x, top.y), max(top.z, top.w));
         let height = fma(max(half, subgroupShuffleXor(half, 1u)), unit, offset) - low;
         let remaining = f32((lastTile + 1u - tile) * TILE);
-        if (height > OCTAVES || (height < LOWEST_HEIGHT && height > fallHeight(sum, remaining))) { unusual = 1u; }
+        if (height > HIGHEST || (height < LOWEST_HEIGHT && height > fallHeight(sum, remaining))) { unusual = 1u; }
       }
       if (workgroupUniformLoad(&unusual) != 0u) { break; }
       sum += f32(tileSum);
@@ -280,16 +284,17 @@ fn main(
       shift = shiftFor(largest - low, total, f32((lastTile + 1u - tile) * TILE));
       low += shift;
     } else if (largest != MASKED) {
-      low = largest - HEIGHT;
+      // A multiple of the unit of the scores: then the offset above is exact.
+      low = select(floor((largest - HEIGHT) / unit) * unit, largest - HEIGHT, unit == 0f);
     }
-    shifts[pair * 32u + rowOfPair] = i32(shift);
+    shifts[pair * 32u + rowOfPair] = i32(clamp(shift, -31f, 31f));
     if (shift != 0f) {
       sum *= exp2(-shift);
       rescale = 1u;
     }
     for (var i = 0u; i < 4u; i++) {
       let s = bitcast<vec4<f32>>(scores[pair][scoresAt + 2u * i]);
-      let word = packedWeights((s - vec4(low + CORRECTION)) * (1f / OCTAVES));
+      let word = packedWeights((s - vec4(low)) * (1f / OCTAVES));
       weights[pair][rowOfPair * WEIGHT_STRIDE + odd][i] = word;
       sum += f32(dot4U8Packed(word, 0x01010101u));
     }
@@ -316,7 +321,7 @@ fn main(
   var normaliser = sum;
 #if SINKS
   let row = rowOf(head, min(pairRow + rowOfPair, rows - 1u));
-  normaliser += exp2(sinks[row.head] * LOG2E - low - 8f);
+  normaliser += exp2(sinks[row.head] * LOG2E - low - 8f + CORRECTION);
 #endif
   normaliser = select(1f / normaliser, 0f, low == UNSEEN);
   normalisers[pair * 32u + rowOfPair] = select(normaliser, queryScale, isNaN(queryScale));
