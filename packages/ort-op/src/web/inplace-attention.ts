@@ -7,8 +7,9 @@ import {
   interceptDispatches,
   type Replacement,
 } from '../webgpu/inplace/index.js';
-import { type AttentionKernels, type AttentionPlan, compileAttention, encode } from '../webgpu/plan.js';
+import { type AttentionKernels, type AttentionPlan, compileAttention } from '../webgpu/plan.js';
 import { type ShapeClass, shapeClass } from '../webgpu/shape-class.js';
+import { encode } from '../webgpu/steps.js';
 import { type CarriedAttention, carriedAttention, carrierLayouts, carrierProgram } from './carrier.js';
 
 /** How often the attentions of a session ran where. */

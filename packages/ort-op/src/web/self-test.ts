@@ -12,8 +12,9 @@ import {
 } from '../model/onnx_pb.js';
 import { writeModel } from '../model/read.js';
 import { interceptDispatches } from '../webgpu/inplace/index.js';
-import { compileAttention, encode } from '../webgpu/plan.js';
+import { compileAttention } from '../webgpu/plan.js';
 import { shapeClass } from '../webgpu/shape-class.js';
+import { encode } from '../webgpu/steps.js';
 import { carriedAttention, carrierLayouts, carrierProgram } from './carrier.js';
 
 /** Lengths that are no multiple of a tile, and enough queries not to count as decoding. */

@@ -13,9 +13,10 @@ import {
 import { hasByteMatrices } from './features.js';
 import { LARGEST_HEAD_SIZE } from './kernels.js';
 import { webgpuRecipes } from './operand-format.js';
-import { encode, type PlanOptions, planAttention } from './plan.js';
+import { type PlanOptions, planAttention } from './plan.js';
 import { packedSizes } from './problem.js';
 import { channelsOf } from './shape-class.js';
+import { encode } from './steps.js';
 
 /** Options of {@link webgpuBackend}. */
 export interface WebgpuBackendOptions {
@@ -31,6 +32,8 @@ export interface WebgpuBackendOptions {
    * under one exponent for each row.
    */
   readonly matrix?: boolean;
+  /** What the device's adapter says of itself, which names its matrix products; default that of the device. */
+  readonly adapterInfo?: GPUAdapterInfo;
 }
 
 /**
@@ -39,8 +42,8 @@ export interface WebgpuBackendOptions {
  * @param device needs no feature and no raised limit.
  */
 export function webgpuBackend(device: GPUDevice, options: WebgpuBackendOptions = {}): Backend {
-  const { name = 'webgpu', unroll = true, matrix = true } = options;
-  const plan: PlanOptions = { unroll, matrix: matrix && hasByteMatrices(device) };
+  const { name = 'webgpu', unroll = true, matrix = true, adapterInfo = device.adapterInfo } = options;
+  const plan: PlanOptions = { unroll, matrix: matrix && hasByteMatrices(device, adapterInfo) };
   return {
     name,
     priority: 7,

@@ -20,6 +20,7 @@ export interface ComposeOptions {
  * - `#unroll i COUNT`, `#end` repeat lines with a constant i from 0 to COUNT - 1. COUNT is a product or quotient of
  *   numbers and constants, those of WGSL included. Lines that hold `$i` are repeated with the number in its place, in the
  *   scope around them, so that they can declare variables; they have no form as a loop.
+ * - `#block NAME`, `#endblock` set lines aside, `#use NAME` puts them in.
  */
 export function compose(pieces: readonly Piece[], constants: Constants, options: ComposeOptions): string {
   const numbers = Object.entries(constants).filter((entry): entry is [string, number] => {
@@ -27,9 +28,11 @@ export function compose(pieces: readonly Piece[], constants: Constants, options:
   });
   const header = numbers.map(([name, value]) => `const ${name} = ${literal(name, value)};`);
   const known = new Map<string, number>(numbers);
-  const lines = chosenLines(
-    pieces.map((piece) => sources[piece]),
-    constants,
+  const lines = withBlocks(
+    chosenLines(
+      pieces.map((piece) => sources[piece]),
+      constants,
+    ),
   );
   for (const line of lines) {
     const [, name, value] = /^const (\w+) = ([\w */]+);/.exec(line) ?? [];
@@ -68,6 +71,22 @@ function chosenLines(texts: readonly string[], constants: Constants): string[] {
     else if (directive === 'else') open.push(!open.pop());
     else if (directive === 'endif') open.pop();
     else if (!open.includes(false)) kept.push(line);
+  }
+  return kept;
+}
+
+function withBlocks(lines: readonly string[]): string[] {
+  const blocks = new Map<string, string[]>();
+  const kept: string[] = [];
+  let target = kept;
+  for (const line of lines) {
+    const [, directive, name = ''] = /^\s*#(block|endblock|use)\s*(.*)$/.exec(line) ?? [];
+    if (directive === 'block') {
+      target = [];
+      blocks.set(name, target);
+    } else if (directive === 'endblock') target = kept;
+    else if (directive === 'use') target.push(...(blocks.get(name) ?? []));
+    else target.push(line);
   }
   return kept;
 }

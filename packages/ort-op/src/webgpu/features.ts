@@ -23,18 +23,22 @@ export function matrixConfigs(info: GPUAdapterInfo): readonly MatrixConfig[] {
   return [...((info as { subgroupMatrixConfigs?: Iterable<MatrixConfig> }).subgroupMatrixConfigs ?? [])];
 }
 
-/** Whether the kernels on 8-bit matrix units run on this device. */
-export function hasByteMatrices(device: GPUDevice): boolean {
-  const { features, limits, adapterInfo } = device;
-  const products = matrixConfigs(adapterInfo).filter(({ M, N, K }) => M === 16 && N === 16 && K === 32);
+/**
+ * Whether the kernels on 8-bit matrix units run on this device.
+ *
+ * @param info of the adapter: in Dawn's Node.js package that of the device lacks the matrix products.
+ */
+export function hasByteMatrices(device: GPUDevice, info: GPUAdapterInfo): boolean {
+  const { features, limits } = device;
+  const products = matrixConfigs(info).filter(({ M, N, K }) => M === 16 && N === 16 && K === 32);
   const has = (type: string) => products.some(({ componentType }) => componentType === type);
   return (
     features.has(SUBGROUP_MATRIX) &&
     features.has(SUBGROUPS) &&
     has('i8') &&
     has('u8') &&
-    adapterInfo.subgroupMinSize === MATRIX_SUBGROUP &&
-    adapterInfo.subgroupMaxSize === MATRIX_SUBGROUP &&
+    info.subgroupMinSize === MATRIX_SUBGROUP &&
+    info.subgroupMaxSize === MATRIX_SUBGROUP &&
     limits.maxComputeWorkgroupStorageSize >= MATRIX_WORKGROUP_MEMORY &&
     limits.maxStorageBuffersPerShaderStage >= MATRIX_STORAGE_BUFFERS
   );

@@ -1,4 +1,4 @@
-import { type BlockScheme, hasHadamard, type Recipe } from '@mxattn/core';
+import { type BlockScheme, hasHadamard, type Recipe, recipes } from '@mxattn/core';
 import { type Constants, compose, type Piece } from './compose.js';
 import { elementConstants, spareBits, weightConstants } from './operand-format.js';
 import { BLOCK, channelsOf, className, type ShapeClass } from './shape-class.js';
@@ -80,6 +80,7 @@ export function attendDot4(shape: ShapeClass, recipe: Recipe, options: KernelOpt
     {
       ...weightConstants(recipe),
       ...variants(shape),
+      ADJUSTED: shape.bias || shape.softcap,
       MARKS: marks,
       HEAD_BLOCKS: headBlocks,
       CHUNK_BLOCKS: chunkBlocks,
@@ -164,6 +165,52 @@ export function attendMatrix(shape: ShapeClass): Kernel {
   const code = () =>
     compose(['problem', 'rows', 'attend_matrix'], constants, { unroll: true, directives: MATRIX_DIRECTIVES });
   return { key, code };
+}
+
+/** Keys of a workgroup of the decode kernel. */
+export const DECODE_KEYS = 256;
+/** Query heads that an invocation of the decode kernel serves. */
+export const DECODE_HEADS = 4;
+
+function cacheKernel(name: string, pieces: readonly Piece[], headSize: number, constants: Constants): Kernel {
+  return {
+    key: `${name} ${headSize}`,
+    code: () =>
+      compose(
+        pieces,
+        { HEAD_SIZE: headSize, ...constants },
+        // Unrolled, as some of its lines have no form as a loop.
+        { unroll: true, directives: 'requires packed_4x8_integer_dot_product;' },
+      ),
+  };
+}
+
+export function cacheKeys(headSize: number): Kernel {
+  const rowVectors = (headSize / BLOCK) * 2 + 1;
+  return cacheKernel('cache keys', ['problem', 'cache', 'cache_keys'], headSize, {
+    ROW_VECTORS: rowVectors,
+  });
+}
+
+export function cacheValues(headSize: number): Kernel {
+  return cacheKernel('cache values', ['problem', 'cache', 'cache_values'], headSize, {});
+}
+
+export function appendToken(headSize: number): Kernel {
+  return cacheKernel('append', ['cache', 'elements', 'append'], headSize, {
+    ...elementConstants(recipes.mxfp4.queryKey!),
+    HADAMARD_NORM: Math.fround(1 / Math.sqrt(headSize)),
+  });
+}
+
+export function decode(headSize: number): Kernel {
+  return cacheKernel('decode', ['cache', 'decode'], headSize, {
+    EXCHANGED: Math.max(DECODE_KEYS, 4 * headSize),
+  });
+}
+
+export function combine(headSize: number, sinks: boolean): Kernel {
+  return cacheKernel(sinks ? 'combine sinks' : 'combine', ['cache', 'combine'], headSize, { SINKS: sinks });
 }
 
 /** What is injected into the pieces: the transforms of a score that this attention has. */

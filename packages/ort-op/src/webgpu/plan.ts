@@ -1,6 +1,5 @@
 /// <reference types="@webgpu/types" />
 import type { AttentionSpec, Recipe } from '@mxattn/core';
-import type { PassRecorder } from './inplace/index.js';
 import {
   ALIGNED_ROWS,
   alignRows,
@@ -8,16 +7,15 @@ import {
   attendDot4,
   attendF32,
   attendMatrix,
-  type Kernel,
   type KernelOptions,
   quantiseRows,
   quantiseValues,
   rowGroups,
   topValueScales,
 } from './kernels.js';
-import { pipeline } from './pipelines.js';
 import { type OperandLayouts, packedSizes, problemUniform } from './problem.js';
 import { channelsOf, type ShapeClass, shapeClass, suitsMatrix } from './shape-class.js';
+import { bindings, compiled, Scratch, type Step } from './steps.js';
 
 /** Query rows of a workgroup: ROWS of the attend kernels. */
 const ROWS = 64;
@@ -42,14 +40,6 @@ export interface Extras {
 export interface PlanOptions extends KernelOptions {
   /** Use 8-bit matrix units where they suit the attention. The device must have them. */
   readonly matrix: boolean;
-}
-
-/** A dispatch whose buffers are known. */
-export interface Step {
-  readonly name: string;
-  readonly pipeline: GPUComputePipeline;
-  readonly bindings: readonly GPUBindGroupEntry[];
-  readonly workgroups: readonly [number, number, number];
 }
 
 /** An attention ready to be recorded again and again; its scratch buffers are its own. */
@@ -132,23 +122,8 @@ function attendGroups({ spec, shape }: Context): [number, number, number] {
   return [Math.ceil(rows / ROWS), batch * kvHeads, channelsOf(shape).valueChunks];
 }
 
-function compiled<const T extends readonly Kernel[]>(
-  { device }: KernelContext,
-  kernels: T,
-): Promise<{ -readonly [K in keyof T]: GPUComputePipeline }> {
-  const pipelines = kernels.map(({ key, code }) => pipeline(device, key, code));
-  return Promise.all(pipelines) as Promise<{ -readonly [K in keyof T]: GPUComputePipeline }>;
-}
-
-function bindings(...resources: (GPUBuffer | GPUBufferBinding | undefined)[]): GPUBindGroupEntry[] {
-  return resources.flatMap((resource, binding) => {
-    if (!resource) return [];
-    return [{ binding, resource: 'buffer' in resource ? resource : { buffer: resource } }];
-  });
-}
-
 async function floatKernels(kernels: KernelContext): Promise<Planner> {
-  const [attend] = await compiled(kernels, [attendF32(kernels.shape, kernels.options)]);
+  const [attend] = await compiled(kernels.device, [attendF32(kernels.shape, kernels.options)]);
   return (context) => ({
     steps: ({ query, key, value, output, bias, sinks }) => [
       {
@@ -160,27 +135,6 @@ async function floatKernels(kernels: KernelContext): Promise<Planner> {
     ],
     destroy: () => context.problem.destroy(),
   });
-}
-
-/** Scratch buffers of a plan, freed together. */
-class Scratch {
-  private readonly buffers: GPUBuffer[] = [];
-
-  constructor(private readonly device: GPUDevice) {}
-
-  allocate(label: string, size: number): GPUBuffer {
-    const buffer = this.device.createBuffer({
-      label: `mxattn ${label}`,
-      size: Math.max(size, 256),
-      usage: GPUBufferUsage.STORAGE,
-    });
-    this.buffers.push(buffer);
-    return buffer;
-  }
-
-  destroy(): void {
-    for (const buffer of this.buffers) buffer.destroy();
-  }
 }
 
 /** Two arrays in one buffer, the second from a multiple of 256 bytes on. */
@@ -195,7 +149,7 @@ function halves(buffer: GPUBuffer, boundary: number): [GPUBufferBinding, GPUBuff
 async function quantisedKernels(kernels: KernelContext): Promise<Planner> {
   const { shape, recipe, options } = kernels;
   const matrix = options.matrix && suitsMatrix(shape);
-  const compiling = compiled(kernels, [
+  const compiling = compiled(kernels.device, [
     quantiseRows(shape, recipe, false),
     quantiseRows(shape, recipe, true),
     quantiseValues(shape, recipe, matrix),
@@ -292,7 +246,7 @@ type Alignment = (
 /** What matrix units need beyond quantised operands: operands under few scales, and their attention. */
 async function alignmentKernels(kernels: KernelContext): Promise<Alignment> {
   const { shape, recipe } = kernels;
-  const pipelines = await compiled(kernels, [
+  const pipelines = await compiled(kernels.device, [
     alignRows(shape, recipe, false),
     alignRows(shape, recipe, true),
     topValueScales(shape, recipe),
@@ -373,14 +327,4 @@ function alignment(
     },
   ];
   return { unsuited, steps };
-}
-
-/** Records the dispatches of a plan. */
-export function encode(device: GPUDevice, pass: PassRecorder, steps: readonly Step[]): void {
-  for (const { pipeline: kernel, bindings: entries, workgroups } of steps) {
-    if (workgroups.includes(0)) continue;
-    pass.setPipeline(kernel);
-    pass.setBindGroup(0, device.createBindGroup({ layout: kernel.getBindGroupLayout(0), entries }));
-    pass.dispatchWorkgroups(...workgroups);
-  }
 }

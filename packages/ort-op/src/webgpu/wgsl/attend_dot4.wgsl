@@ -34,8 +34,9 @@ const MAGIC_BITS = 0x4B400000i;
 const WEIGHT_STRIDE = 5u;
 const CHANNELS = VALUE_CHUNK / 2u;
 
-var<workgroup> operands: array<vec4<u32>, 512>;
-var<workgroup> operandScales: array<vec4<f32>, 64>;
+// By 16 keys, or by block and half of the channels. Inner indices are constants, so that no bounds are checked for them.
+var<workgroup> operands: array<array<vec4<u32>, 128>, 4>;
+var<workgroup> operandScales: array<array<vec4<f32>, 16>, 4>;
 var<workgroup> weights: array<vec4<u32>, ROWS * WEIGHT_STRIDE>;
 var<workgroup> weightScales: array<array<f32, ROWS>, 2>;
 var<workgroup> partials: array<array<f32, ROWS>, 2>;
@@ -44,28 +45,70 @@ fn dot16(sum: i32, a: vec4<u32>, b: vec4<u32>) -> i32 {
   return sum + dot4I8Packed(a.x, b.x) + dot4I8Packed(a.y, b.y) + dot4I8Packed(a.z, b.z) + dot4I8Packed(a.w, b.w);
 }
 
-/** Copies 4 blocks of the head axis of 64 keys, with their scales. */
-fn stageKeys(first: u32, chunk: u32, thread: u32) {
-  for (var i = thread; i < TILE * CHUNK_BLOCKS * 2u; i += THREADS) {
-    let key = i / (CHUNK_BLOCKS * 2u);
-    let vector = i % (CHUNK_BLOCKS * 2u);
-    operands[i] = keys[(first + key) * ROW_VECTORS + chunk * (CHUNK_BLOCKS * 2u) + vector];
-  }
-  if (thread < TILE) {
-    operandScales[thread] = bitcast<vec4<f32>>(keys[(first + thread) * ROW_VECTORS + HEAD_BLOCKS * 2u + chunk]);
-  }
+// Operands pass through registers, so that they are loaded while the previous ones are multiplied: 4 vectors and one
+// of scales for each invocation.
+
+struct Staged {
+  vectors: array<vec4<u32>, 4>,
+  scales: vec4<u32>,
 }
 
-/** Copies two blocks of tokens of VALUE_CHUNK channels. */
-fn stageValues(firstBlock: u32, firstChannel: u32, thread: u32) {
-  for (var block = 0u; block < 2u; block++) {
-    let at = (firstBlock + block) * VALUE_CHANNELS + firstChannel;
-    for (var i = thread; i < VALUE_CHUNK * 2u; i += THREADS) {
-      operands[block * (VALUE_CHUNK * 2u) + i] = values[at * 2u + i];
+/** CHUNK_BLOCKS blocks of the head axis of 64 keys, with their scales. */
+fn loadKeys(first: u32, chunk: u32, thread: u32) -> Staged {
+  var staged: Staged;
+#unroll i 4u
+  {
+    let vector = thread + i * THREADS;
+    if (i * THREADS < TILE * CHUNK_BLOCKS * 2u && vector < TILE * CHUNK_BLOCKS * 2u) {
+      let key = first + vector / (CHUNK_BLOCKS * 2u);
+      staged.vectors[i] = keys[key * ROW_VECTORS + chunk * (CHUNK_BLOCKS * 2u) + vector % (CHUNK_BLOCKS * 2u)];
     }
-    if (thread < VALUE_CHUNK / 4u) {
-      operandScales[block * (VALUE_CHUNK / 4u) + thread] = bitcast<vec4<f32>>(values[problem.valueScales + at / 4u + thread]);
+  }
+#end
+  if (thread < TILE) { staged.scales = keys[(first + thread) * ROW_VECTORS + HEAD_BLOCKS * 2u + chunk]; }
+  return staged;
+}
+
+fn storeKeys(staged: Staged, thread: u32) {
+#unroll i 4u
+  {
+    let vector = thread + i * THREADS;
+    if (i * THREADS < TILE * CHUNK_BLOCKS * 2u && vector < TILE * CHUNK_BLOCKS * 2u) {
+      operands[vector / (CHUNK_BLOCKS * 32u)][vector % (CHUNK_BLOCKS * 32u)] = staged.vectors[i];
     }
+  }
+#end
+  if (thread < TILE) { operandScales[thread / 16u][thread % 16u] = bitcast<vec4<f32>>(staged.scales); }
+}
+
+/** Two blocks of tokens of VALUE_CHUNK channels. */
+fn loadValues(firstBlock: u32, firstChannel: u32, thread: u32) -> Staged {
+  var staged: Staged;
+#unroll i 4u
+  {
+    let vector = thread + i * THREADS;
+    if (vector < VALUE_CHUNK * 4u) {
+      let at = (firstBlock + vector / (VALUE_CHUNK * 2u)) * VALUE_CHANNELS + firstChannel;
+      staged.vectors[i] = values[at * 2u + vector % (VALUE_CHUNK * 2u)];
+    }
+  }
+#end
+  if (thread < VALUE_CHUNK / 2u) {
+    let at = (firstBlock + thread / (VALUE_CHUNK / 4u)) * VALUE_CHANNELS + firstChannel;
+    staged.scales = values[problem.valueScales + at / 4u + thread % (VALUE_CHUNK / 4u)];
+  }
+  return staged;
+}
+
+fn storeValues(staged: Staged, thread: u32) {
+#unroll i 4u
+  {
+    let vector = thread + i * THREADS;
+    if (vector < VALUE_CHUNK * 4u) { operands[vector / VALUE_CHUNK][vector % VALUE_CHUNK] = staged.vectors[i]; }
+  }
+#end
+  if (thread < VALUE_CHUNK / 2u) {
+    operandScales[thread / (CHANNELS / 4u)][thread % (CHANNELS / 4u)] = bitcast<vec4<f32>>(staged.scales);
   }
 }
 
@@ -98,12 +141,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   var reference = MASKED;
 
   let visible = visibleToAny(firstRow, ROWS);
+  // Keys that every row of the workgroup sees.
+  let clear = visibleToAll(firstRow, ROWS);
+  var staged = loadKeys(keysAt + visible.x / TILE * TILE, 0u, thread);
   for (var first = visible.x / TILE * TILE; first < visible.y; first += TILE) {
     // Spelt out: an array without an initial value keeps that of the last iteration in some implementations.
     var scores = array<f32, BLOCK>();
     for (var chunk = 0u; chunk < CHUNKS; chunk++) {
       workgroupBarrier();
-      stageKeys(keysAt + first, chunk, thread);
+      storeKeys(staged, thread);
 #if !ONE_CHUNK
 #unroll i CHUNK_BLOCKS * 2u
       q[i] = queries[queryAt + chunk * (CHUNK_BLOCKS * 2u) + i];
@@ -111,13 +157,23 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       queryScales = bitcast<vec4<f32>>(queries[queryAt + HEAD_BLOCKS * 2u + chunk]);
 #endif
       workgroupBarrier();
+      if (chunk + 1u < CHUNKS) {
+        staged = loadKeys(keysAt + first, chunk + 1u, thread);
+      } else {
+        staged = loadValues(valuesAt + first / BLOCK, firstChannel, thread);
+      }
 #unroll key BLOCK
       {
-        let at = (half * BLOCK + key) * (CHUNK_BLOCKS * 2u);
-        let scales = operandScales[half * BLOCK + key];
+        let part = half * 2u + key / 16u;
+        let at = key % 16u * (CHUNK_BLOCKS * 2u);
+        let scales = operandScales[part][key % 16u];
 #unroll b CHUNK_BLOCKS
         {
-          let dot = dot16(dot16(MAGIC_BITS, q[2u * b], operands[at + 2u * b]), q[2u * b + 1u], operands[at + 2u * b + 1u]);
+          let dot = dot16(
+            dot16(MAGIC_BITS, q[2u * b], operands[part][at + 2u * b]),
+            q[2u * b + 1u],
+            operands[part][at + 2u * b + 1u],
+          );
           let scaled = fma(bitcast<f32>(dot), queryScales[b], -MAGIC * queryScales[b]);
           scores[key] = fma(scaled, scales[b], scores[key]);
         }
@@ -128,16 +184,31 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     // The largest score of this block, NaN if any is NaN or infinite.
     var largest = MASKED;
-    var worst = 0u;
+#if ADJUSTED
+    let isClear = false;
+#else
+    let isClear = first >= clear.x && first + TILE <= clear.y;
+#endif
+    var spoiled = 0f;
+    if (isClear) {
 #unroll key BLOCK
-    scores[key] = adjusted(scores[key], row, first + half * BLOCK + key);
-    largest = max(largest, scores[key]);
-    worst = max(worst, bitcast<u32>(scores[key]) & 0x7fffffffu);
+      largest = max(largest, scores[key]);
+      spoiled += scores[key];
 #end
-    partials[half][rowOfGroup] = select(largest, notANumber(), worst >= 0x7f800000u);
+      spoiled *= 0f;
+    } else {
+      var worst = 0u;
+#unroll key BLOCK
+      scores[key] = adjusted(scores[key], row, first + half * BLOCK + key);
+      largest = max(largest, scores[key]);
+      worst = max(worst, bitcast<u32>(scores[key]) & 0x7fffffffu);
+#end
+      spoiled = select(0f, notANumber(), worst >= 0x7f800000u);
+    }
+    partials[half][rowOfGroup] = select(largest, notANumber(), isNaN(spoiled));
     workgroupBarrier();
 
-    stageValues(valuesAt + first / BLOCK, firstChannel, thread);
+    storeValues(staged, thread);
     let a = partials[0][rowOfGroup];
     let b = partials[1][rowOfGroup];
     let moved = movedReference(reference, select(select(max(a, b), b, isNaN(b)), a, isNaN(a)));
@@ -150,21 +221,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       reference = moved;
     }
     var scale = 0f;
-    let top = schraudolph(largest - reference);
-    if (reference != MASKED && top >= f32(NEGLIGIBLE)) {
-      let exponent = weightExponent(u32(top));
+    let top = schraudolph(largest - reference) & 0xffffu;
+    if (reference != MASKED && top >= NEGLIGIBLE) {
+      let exponent = weightExponent(top);
       scale = bitcast<f32>(exponent << 23u) * (1f / WEIGHT_STEPS);
+      let inverse = WEIGHT_STEPS * bitcast<f32>((254u - exponent) << 23u);
       var total = 0u;
 #unroll i 2u
       {
         var words: vec4<u32>;
 #unroll j 4u
-        words[j] = pack4xU8(vec4(
-          weightInteger(schraudolph(scores[16u * i + 4u * j] - reference), exponent),
-          weightInteger(schraudolph(scores[16u * i + 4u * j + 1u] - reference), exponent),
-          weightInteger(schraudolph(scores[16u * i + 4u * j + 2u] - reference), exponent),
-          weightInteger(schraudolph(scores[16u * i + 4u * j + 3u] - reference), exponent),
-        ));
+        words[j] = weightInteger(schraudolph(scores[16u * i + 4u * j] - reference), inverse)
+          | (weightInteger(schraudolph(scores[16u * i + 4u * j + 1u] - reference), inverse) << 8u)
+          | (weightInteger(schraudolph(scores[16u * i + 4u * j + 2u] - reference), inverse) << 16u)
+          | (weightInteger(schraudolph(scores[16u * i + 4u * j + 3u] - reference), inverse) << 24u);
         total += dot4U8Packed(words[j], 0x01010101u);
 #end
         weights[rowOfGroup * WEIGHT_STRIDE + half * 2u + i] = words;
@@ -174,6 +244,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     weightScales[half][rowOfGroup] = scale;
     workgroupBarrier();
+    if (first + TILE < visible.y) { staged = loadKeys(keysAt + first + TILE, 0u, thread); }
 
     for (var block = 0u; block < 2u; block++) {
       let weightScale = weightScales[block][rowOfGroup];
@@ -181,14 +252,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       if (weightScale == 0f) { continue; }
       let w0 = weights[rowOfGroup * WEIGHT_STRIDE + block * 2u];
       let w1 = weights[rowOfGroup * WEIGHT_STRIDE + block * 2u + 1u];
-      let at = (block * VALUE_CHUNK + half * CHANNELS) * 2u;
-      let scalesAt = (block * VALUE_CHUNK + half * CHANNELS) / 4u;
+      let part = block * 2u + half;
 #unroll i CHANNELS / 4u
       {
-        let scales = operandScales[scalesAt + i];
+        let scales = operandScales[part][i];
 #unroll j 4u
         {
-          let dot = dot16(dot16(MAGIC_BITS, w0, operands[at + 8u * i + 2u * j]), w1, operands[at + 8u * i + 2u * j + 1u]);
+          let dot = dot16(
+            dot16(MAGIC_BITS, w0, operands[part][8u * i + 2u * j]),
+            w1,
+            operands[part][8u * i + 2u * j + 1u],
+          );
           let scaled = fma(bitcast<f32>(dot), weightScale, -MAGIC * weightScale);
           accumulated[4u * i + j] = fma(scaled, scales[j], accumulated[4u * i + j]);
         }

@@ -9,7 +9,7 @@
 // row: a weight is 2^(score - low - 8), by Schraudolph's map (arXiv 2611.09225) with 8 fraction bits, rounded to an
 // integer of 0 to 252. Values are bytes biased by 128; what that adds is 128 times the row's sum of weights, which is
 // subtracted at the end. The first tile's maximum gets the weight 32. Higher scores up to 252 fit; beyond, `low` rises
-// by whole powers of two and everything accumulated shifts right. Where all weights of a tile are below 4 and what is
+// by whole powers of two and everything accumulated shifts right. Where all weights of a tile are below 2 and what is
 // to come may still count, `low` falls and everything shifts left: after a hot first key the rest does not vanish.
 //
 // Scores accumulate from 0x4B400000, so that their bits are those of the float 12582912 + score.
@@ -43,7 +43,6 @@ alias Outputs = subgroup_matrix_result<u32, 16, 16>;
 const ROWS = 128u;
 const TILE = 32u;
 const MAGIC = 12582912f;
-const CORRECTION = 60801f / 1048576f;
 // Vectors of 16 bytes: of a row of queries and keys, of a padded row of keys, values, weights and scores.
 const ROW_VECTORS = HEAD_SIZE / 16u;
 const KEY_STRIDE = ROW_VECTORS + 1u;
@@ -52,11 +51,17 @@ const WEIGHT_STRIDE = 3u;
 const SCORE_STRIDE = 10u;
 const CHANNELS = VALUE_SIZE / 2u;
 const IDLE_FOR_VALUES = 256u - VALUE_SIZE * 2u;
-// Steps of the exponential: 16 octaves of 256, less those that would round to 256.
-const STEPS = 4088f;
-const OCTAVES = STEPS / 256f;
+// Range of the exponential: 16 octaves of 256 steps, of which the last 8 would round to 256.
+const OCTAVES = 16f;
+const HIGHEST = 16f - 8f / 256f;
 // Where the first maximum comes to lie above `low`: a weight of 2^5.
 const HEIGHT = 13f;
+// Of a tile whose weights are all below 2.
+const LOWEST_HEIGHT = 9f;
+// Schraudolph's map without a correction is that much too high on average; only a sink needs to know.
+const CORRECTION = 60801f / 1048576f;
+// `low` of a row that has seen no key: above MASKED, below all else.
+const UNSEEN = -3.2e38f;
 // What u8 products may add up to in all: 2^24 times 255 fits a u32.
 const LARGEST_SUM = 16777216f;
 
@@ -68,13 +73,38 @@ var<workgroup> valueTile: array<array<vec4<u32>, CHANNELS * VALUE_STRIDE>, 2>;
 var<workgroup> shifts: array<i32, ROWS>;
 var<workgroup> normalisers: array<f32, ROWS>;
 var<workgroup> sums: array<f32, ROWS>;
+// Whether any row of the workgroup needs more than the usual for this tile; whether accumulators must shift.
+var<workgroup> unusual: u32;
 var<workgroup> rescale: u32;
 
-/** Of a height above `low`, in units of OCTAVES: bits whose low byte is the weight, above those of 2^23. */
+/**
+ * Of a height above `low`, in units of OCTAVES: bits whose low byte is the weight, above those of 2^23. A height above HIGHEST
+ * spills into the next byte.
+ */
 fn weight(height: f32) -> u32 {
   // The low 16 bits of the first sum are the top bits of the float 2^(-8 + OCTAVES * height), one too far right.
-  let exponential = bitcast<u32>(fma(saturate(height), STEPS, MAGIC + 119f * 256f)) << 15u;
+  let exponential = bitcast<u32>(fma(saturate(height), OCTAVES * 256f, MAGIC + 119f * 256f)) << 15u;
   return bitcast<u32>(bitcast<f32>(exponential) + 8388608f);
+}
+
+/** The height above which what is to come, were all of it as high, counts against the sum of weights so far. */
+fn fallHeight(sum: f32, remaining: f32) -> f32 {
+  return 8f - 5f + log2(max(sum, 1e-6f) / remaining);
+}
+
+/**
+ * By how many octaves `low` must move for a tile whose largest score lies at this height.
+ *
+ * @param sum of the weights so far.
+ * @param remaining keys from this tile on.
+ */
+fn shiftFor(height: f32, sum: f32, remaining: f32) -> f32 {
+  if (height > HIGHEST) { return ceil(height - HIGHEST); }
+  if (height < LOWEST_HEIGHT && height > fallHeight(sum, remaining)) {
+    let room = floor(log2((LARGEST_SUM - 252f * remaining) / max(sum, 1f)));
+    return -max(min(ceil(HEIGHT - height), room), 0f);
+  }
+  return 0f;
 }
 
 fn packedWeights(heights: vec4<f32>) -> u32 {
@@ -111,6 +141,18 @@ fn stageValues(x: vec4<u32>, index: u32) {
   let channel = (index - IDLE_FOR_VALUES) / 2u;
   valueTile[channel / CHANNELS][channel % CHANNELS * VALUE_STRIDE + index % 2u] = x;
 }
+
+#block multiplyValues
+{
+  let weightsA = subgroupMatrixLoad<Weights, row_major>(&weights[pair], 0u, WEIGHT_STRIDE);
+  let weightsB = subgroupMatrixLoad<Weights, row_major>(&weights[pair], 16u * WEIGHT_STRIDE, WEIGHT_STRIDE);
+#unroll n VALUE_SIZE / 32u
+  let values$n = subgroupMatrixLoad<Values, col_major>(&valueTile[member], 16u * $n * VALUE_STRIDE, VALUE_STRIDE);
+  outputA$n = subgroupMatrixMultiplyAccumulate(weightsA, values$n, outputA$n);
+  outputB$n = subgroupMatrixMultiplyAccumulate(weightsB, values$n, outputB$n);
+#end
+}
+#endblock
 
 @compute @workgroup_size(32, 8)
 fn main(
@@ -149,10 +191,9 @@ fn main(
   // The row that this invocation weighs; its neighbour has the other keys of it.
   let rowOfPair = member * 16u + (lane >> 1u);
   let odd = lane & 1u;
-  let row = rowOf(head, min(pairRow + rowOfPair, rows - 1u));
+  let scoresAt = rowOfPair * SCORE_STRIDE + odd;
   let queryScale = queryScales[head * rows + min(pairRow + rowOfPair, rows - 1u)];
-  var low = 0f;
-  var seen = false;
+  var low = UNSEEN;
   var sum = 0f;
 
   var nextKeys: vec4<u32>;
@@ -161,89 +202,102 @@ fn main(
   stageKeys(nextKeys, index);
   nextKeys = loadKeys(keysAt, min(firstTile + 1u, lastTile), index);
   nextValues = loadValues(valuesAt, firstTile, index);
+  let keyScalesAt = head * (problem.keyRows / TILE);
+  var keyScale = keyScales[keyScalesAt + firstTile];
   workgroupBarrier();
-  for (var tile = firstTile; tile <= lastTile; tile++) {
-    {
-      var scoresA = Scores(0x4B400000);
-      var scoresB = Scores(0x4B400000);
+  var tile = firstTile;
+  // Of the current tile; scores are unit * x + offset.
+  var unit: f32;
+  var tileSum: u32;
+  loop {
+    // Tiles in which all is as usual; the others leave the loop in the middle. The accumulators of these 256 invocations
+    // fill half of the registers of a multiprocessor: what is rare must not take any.
+    for (; tile <= lastTile; tile++) {
+      {
+        var scoresA = Scores(0x4B400000);
+        var scoresB = Scores(0x4B400000);
 #unroll b HEAD_SIZE / 32u
-      let keys$b = subgroupMatrixLoad<Right, col_major>(&keyTile[member], 2u * $b, KEY_STRIDE);
-      scoresA = subgroupMatrixMultiplyAccumulate(queryA$b, keys$b, scoresA);
-      scoresB = subgroupMatrixMultiplyAccumulate(queryB$b, keys$b, scoresB);
+        let keys$b = subgroupMatrixLoad<Right, col_major>(&keyTile[member], 2u * $b, KEY_STRIDE);
+        scoresA = subgroupMatrixMultiplyAccumulate(queryA$b, keys$b, scoresA);
+        scoresB = subgroupMatrixMultiplyAccumulate(queryB$b, keys$b, scoresB);
 #end
-      subgroupMatrixStore<row_major>(&scores[pair], member * 4u, scoresA, SCORE_STRIDE);
-      subgroupMatrixStore<row_major>(&scores[pair], member * 4u + 16u * SCORE_STRIDE, scoresB, SCORE_STRIDE);
-    }
-    let scale = queryScale * keyScales[head * (problem.keyRows / TILE) + tile];
-    workgroupBarrier();
-
-#unroll i 4u
-    var x$i = bitcast<vec4<f32>>(scores[pair][rowOfPair * SCORE_STRIDE + odd + 2u * $i]);
-#end
-    // Scores are scale * x + offset.
-    var unit = scale;
-    var offset = -MAGIC * scale;
+        subgroupMatrixStore<row_major>(&scores[pair], member * 4u, scoresA, SCORE_STRIDE);
+        subgroupMatrixStore<row_major>(&scores[pair], member * 4u + 16u * SCORE_STRIDE, scoresB, SCORE_STRIDE);
+      }
+      unit = queryScale * keyScale;
+      workgroupBarrier();
+      stageKeys(nextKeys, index);
+      stageValues(nextValues, index);
+      nextKeys = loadKeys(keysAt, min(tile + 2u, lastTile), index);
+      nextValues = loadValues(valuesAt, min(tile + 1u, lastTile), index);
+      keyScale = keyScales[keyScalesAt + min(tile + 1u, lastTile)];
 #if ADJUSTED
-    let isClear = false;
+      if (true) {
 #else
-    let isClear = tile * TILE >= clear.x && (tile + 1u) * TILE <= clear.y;
+      if (tile * TILE < clear.x || (tile + 1u) * TILE > clear.y) {
 #endif
-    if (!isClear) {
-      let key = tile * TILE + 4u * odd;
+        unusual = 1u;
+      } else {
+        let offset = -MAGIC * unit;
+        let step = unit * (1f / OCTAVES);
+        let start = (offset - low) * (1f / OCTAVES);
+        var top = vec4<f32>();
+        tileSum = 0u;
 #unroll i 4u
-      x$i = vec4(
-        adjusted(fma(x$i.x, scale, offset), row, key + 8u * $i),
-        adjusted(fma(x$i.y, scale, offset), row, key + 8u * $i + 1u),
-        adjusted(fma(x$i.z, scale, offset), row, key + 8u * $i + 2u),
-        adjusted(fma(x$i.w, scale, offset), row, key + 8u * $i + 3u),
-      );
+        let x$i = bitcast<vec4<f32>>(scores[pair][scoresAt + 2u * $i]);
+        top = max(top, x$i);
+        let word$i = packedWeights(fma(x$i, vec4(step), vec4(start)));
+        tileSum += dot4U8Packed(word$i, 0x01010101u);
 #end
-      unit = 1f;
-      offset = 0f;
-    }
-    let quarter = max(max(x0, x1), max(x2, x3));
-    let half = max(max(quarter.x, quarter.y), max(quarter.z, quarter.w));
-    let largest = fma(max(half, subgroupShuffleXor(half, 1u)), unit, offset);
-    let total = sum + subgroupShuffleXor(sum, 1u);
-    var shift = 0i;
-    if (!seen) {
-      seen = largest > MASKED;
-      low = select(0f, largest - HEIGHT, seen);
-    } else {
-      let height = largest - low;
-      let remaining = f32((lastTile + 1u - tile) * TILE);
-      if (height > OCTAVES) {
-        shift = i32(min(ceil(height - OCTAVES), 64f));
-        low += ceil(height - OCTAVES);
-      } else if (height < 10f && exp2(height - 8f) * remaining > total * (1f / 32f)) {
-        let room = floor(log2((LARGEST_SUM - 252f * remaining) / max(total, 1f)));
-        let fall = min(ceil(HEIGHT - height), room);
-        if (fall > 0f) {
-          shift = -i32(fall);
-          low -= fall;
-        }
+        weights[pair][rowOfPair * WEIGHT_STRIDE + odd] = vec4(word0, word1, word2, word3);
+        let half = max(max(top.x, top.y), max(top.z, top.w));
+        let height = fma(max(half, subgroupShuffleXor(half, 1u)), unit, offset) - low;
+        let remaining = f32((lastTile + 1u - tile) * TILE);
+        if (height > HIGHEST || (height < LOWEST_HEIGHT && height > fallHeight(sum, remaining))) { unusual = 1u; }
       }
-      if (shift != 0i) {
-        rescale = 1u;
-        sum *= exp2(f32(-shift));
-      }
+      if (workgroupUniformLoad(&unusual) != 0u) { break; }
+      sum += f32(tileSum);
+#use multiplyValues
     }
-    shifts[pair * 32u + rowOfPair] = shift;
-    // Where nothing has been seen all scores are masked.
-    let step = unit * (1f / OCTAVES);
-    let start = (offset - low - CORRECTION) * (1f / OCTAVES);
-    var tileSum = 0u;
-#unroll i 4u
-    let word$i = packedWeights(fma(x$i, vec4(step), vec4(start)));
-    tileSum += dot4U8Packed(word$i, 0x01010101u);
-#end
-    sum += f32(tileSum);
-    weights[pair][rowOfPair * WEIGHT_STRIDE + odd] = vec4(word0, word1, word2, word3);
-    stageKeys(nextKeys, index);
-    stageValues(nextValues, index);
-    nextKeys = loadKeys(keysAt, min(tile + 2u, lastTile), index);
-    nextValues = loadValues(valuesAt, min(tile + 1u, lastTile), index);
+    if (tile > lastTile) { break; }
 
+    if (index == 0u) { unusual = 0u; }
+    let row = rowOf(head, min(pairRow + rowOfPair, rows - 1u));
+    var largest = MASKED;
+    for (var i = 0u; i < 4u; i++) {
+      let key = tile * TILE + 4u * odd + 8u * i;
+      let x = fma(bitcast<vec4<f32>>(scores[pair][scoresAt + 2u * i]), vec4(unit), vec4(-MAGIC * unit));
+      let s = vec4(
+        adjusted(x.x, row, key),
+        adjusted(x.y, row, key + 1u),
+        adjusted(x.z, row, key + 2u),
+        adjusted(x.w, row, key + 3u),
+      );
+      scores[pair][scoresAt + 2u * i] = bitcast<vec4<u32>>(s);
+      largest = max(largest, max(max(s.x, s.y), max(s.z, s.w)));
+    }
+    largest = max(largest, subgroupShuffleXor(largest, 1u));
+    // Both invocations of a row come to the same decision.
+    let total = sum + subgroupShuffleXor(sum, 1u);
+    var shift = 0f;
+    if (low != UNSEEN) {
+      shift = shiftFor(largest - low, total, f32((lastTile + 1u - tile) * TILE));
+      low += shift;
+    } else if (largest != MASKED) {
+      // A multiple of the unit of the scores: then the offset above is exact.
+      low = select(floor((largest - HEIGHT) / unit) * unit, largest - HEIGHT, unit == 0f);
+    }
+    shifts[pair * 32u + rowOfPair] = i32(clamp(shift, -31f, 31f));
+    if (shift != 0f) {
+      sum *= exp2(-shift);
+      rescale = 1u;
+    }
+    for (var i = 0u; i < 4u; i++) {
+      let s = bitcast<vec4<f32>>(scores[pair][scoresAt + 2u * i]);
+      let word = packedWeights((s - vec4(low)) * (1f / OCTAVES));
+      weights[pair][rowOfPair * WEIGHT_STRIDE + odd][i] = word;
+      sum += f32(dot4U8Packed(word, 0x01010101u));
+    }
     if (workgroupUniformLoad(&rescale) != 0u) {
       if (index == 0u) { rescale = 0u; }
 #unroll n VALUE_SIZE / 32u
@@ -259,22 +313,17 @@ fn main(
       workgroupBarrier();
 #end
     }
-
-    let weightsA = subgroupMatrixLoad<Weights, row_major>(&weights[pair], 0u, WEIGHT_STRIDE);
-    let weightsB = subgroupMatrixLoad<Weights, row_major>(&weights[pair], 16u * WEIGHT_STRIDE, WEIGHT_STRIDE);
-#unroll n VALUE_SIZE / 32u
-    let values$n = subgroupMatrixLoad<Values, col_major>(&valueTile[member], 16u * $n * VALUE_STRIDE, VALUE_STRIDE);
-    outputA$n = subgroupMatrixMultiplyAccumulate(weightsA, values$n, outputA$n);
-    outputB$n = subgroupMatrixMultiplyAccumulate(weightsB, values$n, outputB$n);
-#end
+#use multiplyValues
+    tile++;
   }
 
   sum += subgroupShuffleXor(sum, 1u);
   var normaliser = sum;
 #if SINKS
-  normaliser += exp2(sinks[row.head] * LOG2E - low - 8f);
+  let row = rowOf(head, min(pairRow + rowOfPair, rows - 1u));
+  normaliser += exp2(sinks[row.head] * LOG2E - low - 8f + CORRECTION);
 #endif
-  normaliser = select(0f, 1f / normaliser, seen);
+  normaliser = select(1f / normaliser, 0f, low == UNSEEN);
   normalisers[pair * 32u + rowOfPair] = select(normaliser, queryScale, isNaN(queryScale));
   sums[pair * 32u + rowOfPair] = sum;
 #unroll n VALUE_SIZE / 32u

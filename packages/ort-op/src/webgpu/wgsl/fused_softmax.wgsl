@@ -10,7 +10,7 @@ const ROLLBACK = 135.75f - 127f + CORRECTION;
 const NEGLIGIBLE = (127u - 80u) << 7u;
 // E2M3 as integers.
 const WEIGHT_STEPS = 8f;
-const LARGEST_WEIGHT = 60f;
+const LARGEST_WEIGHT = 60u;
 
 /** The reference after a tile with this maximum, MASKED for none. NaN, once taken, stays. */
 fn movedReference(reference: f32, largest: f32) -> f32 {
@@ -25,9 +25,12 @@ fn rescaling(before: f32, after: f32) -> f32 {
   return select(exp2(before - after), 0f, before == MASKED);
 }
 
-/** Bits of the bf16 near 2^x. The offset is added to the integer: before rounding it would cost the fraction bits. */
-fn schraudolph(x: f32) -> f32 {
-  return max(round(fma(x, 128f, -CORRECTION * 128f)) + 127f * 128f, 0f);
+/**
+ * Bits of the bf16 near 2^x, in the low half; what is above them means nothing. Adding 1.5 * 2^23 rounds; the offset of the
+ * affine map is added with it, as before that it would cost fraction bits.
+ */
+fn schraudolph(x: f32) -> u32 {
+  return bitcast<u32>(max(fma(x, 128f, -CORRECTION * 128f), -127f * 128f) + (12582912f + 127f * 128f));
 }
 
 /** Biased exponent of the unit of a block of weights whose largest has these bf16 bits. */
@@ -36,11 +39,14 @@ fn weightExponent(largest: u32) -> u32 {
   return max((largest + WEIGHT_CARRY) >> 7u, 2u) - 2u;
 }
 
-/** The E2M3 weight, as an integer, of bf16 bits under a unit of this biased exponent. */
-fn weightInteger(bits: f32, exponent: u32) -> u32 {
-  // In units of 1/8 of the element 1, the same float with another exponent.
-  let shifted = u32(max(bits - f32(exponent << 7u) + f32((127u + 3u) << 7u), 0f)) << 16u;
-  let power = max(shifted & 0x7f800000u, 0x41000000u);
-  let significand = round(bitcast<f32>(shifted) * bitcast<f32>(0x7f000000u - power) * 8f);
-  return u32(min(significand * bitcast<f32>(power) * 0.125f, LARGEST_WEIGHT));
+/**
+ * The E2M3 weight, as an integer, of bf16 bits times `inverse`, which takes the unit to 1: rounded to 4 significant bits, or
+ * to integers below 8. Adding 1.5 * 2^20 times the power of two rounds; differences of bits count the steps.
+ */
+fn weightInteger(bits: u32, inverse: f32) -> u32 {
+  let x = bitcast<f32>(bits << 16u) * inverse;
+  let power = max(bitcast<u32>(x) & 0x7f800000u, 0x41000000u);
+  let magic = power + 0x0A400000u;
+  let steps = bitcast<u32>(x + bitcast<f32>(magic)) - magic;
+  return min(steps << ((power >> 23u) - 130u), LARGEST_WEIGHT);
 }

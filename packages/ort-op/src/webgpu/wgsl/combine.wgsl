@@ -1,0 +1,60 @@
+// Second pass of decode.wgsl: adds what the workgroups found. An invocation has a channel of SERVED heads and every eighth
+// chunk; a workgroup 32 channels. Workgroup memory: 16.5 KiB less what fits: 8448 bytes.
+
+@group(0) @binding(0) var<uniform> cache: Cache;
+@group(0) @binding(1) var<storage, read> partial: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> output: array<f32>;
+#if SINKS
+@group(0) @binding(3) var<storage, read> sinks: array<f32>;
+#endif
+
+const LANES = 8u;
+const MASKED = -3.4e38f;
+
+var<workgroup> maxima: array<vec4<f32>, 256>;
+var<workgroup> parts: array<vec4<f32>, 256>;
+
+@compute @workgroup_size(32, LANES)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) id: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+  let groups = servedGroups(cache);
+  let served = group.y * groups + group.z;
+  let at = served * cache.chunks;
+  let maximaAt = cache.batch * cache.kvHeads * groups * cache.chunks * HEAD_SIZE + 2u * at;
+  let channel = group.x * 32u + id.x;
+  var top = vec4(MASKED);
+  for (var i = index; i < cache.chunks; i += 256u) { top = max(top, partial[maximaAt + 2u * i]); }
+  maxima[index] = top;
+  for (var step = 128u; step > 0u; step /= 2u) {
+    workgroupBarrier();
+    if (index < step) { maxima[index] = max(maxima[index], maxima[index + step]); }
+  }
+  workgroupBarrier();
+  let largest = maxima[0];
+  workgroupBarrier();
+  var sum = vec4<f32>();
+  var total = vec4<f32>();
+  for (var i = id.y; i < cache.chunks; i += LANES) {
+    let factor = exp2(partial[maximaAt + 2u * i] - largest);
+    sum = fma(partial[(at + i) * HEAD_SIZE + channel], factor, sum);
+    total = fma(partial[maximaAt + 2u * i + 1u], factor, total);
+  }
+  parts[index] = sum;
+  maxima[index] = total;
+  workgroupBarrier();
+  if (id.y > 0u) { return; }
+  for (var i = 1u; i < LANES; i++) {
+    sum += parts[index + 32u * i];
+    total += maxima[index + 32u * i];
+  }
+  let sharers = cache.heads / cache.kvHeads;
+  for (var h = 0u; h < SERVED; h++) {
+    let member = group.z * SERVED + h;
+    if (member < sharers) {
+      let head = group.y * sharers + member;
+#if SINKS
+      total[h] += exp2(sinks[head % cache.heads] * 1.4426950408889634f - largest[h]);
+#endif
+      output[head * HEAD_SIZE + channel] = select(sum[h] / total[h], 0f, largest[h] == MASKED);
+    }
+  }
+}
