@@ -5,104 +5,163 @@ import type { AttentionBuffers, Extras } from '../webgpu/plan.js';
 import type { OperandLayouts } from '../webgpu/problem.js';
 
 /**
- * ONNX Runtime's program for attention with several queries, by the label of its shader module. Its dispatches are what
- * kernels of ours stand in for.
+ * ONNX Runtime's programs for fused attention, by the labels of their shader modules: one for many queries, a pair for few.
+ * Their dispatches are what kernels of ours stand in for.
  */
-export const carrierProgram = 'FlashAttention';
+export const carrierPrograms = {
+  whole: 'FlashAttention',
+  parts: 'FlashAttentionDecodeQKV',
+  combination: 'FlashAttentionDecodeVxReduce',
+} as const;
 
-/** The buffers that the program declares before and between query, keys, values and output, in any selection. */
-const knownBindings: Readonly<Record<string, string>> = {
+/** What is known of a program; a new version of ONNX Runtime whose programs differ gets another one of these. */
+interface KnownProgram {
+  /** Buffers by name, in any selection. */
+  readonly bindings: Readonly<Record<string, string>>;
+  readonly uniforms: string;
+  /** The variable that ends the keys of a query, and how it does so without and with causality. */
+  readonly keyEnd?: readonly [name: string, whole: string, causal: string];
+}
+
+const operands = {
   q: 'storage, read array<vec4<f32>>',
   present_key: 'storage, read array<vec4<f32>>',
   present_value: 'storage, read array<vec4<f32>>',
   seqlens_k: 'storage, read array<i32>',
   attention_bias: 'storage, read array<f32>',
-  output: 'storage, read_write array<vec4<f32>>',
   uniforms: 'uniform Uniforms',
 };
+const output = 'storage, read_write array<vec4<f32>>';
 
-/** Of onnxruntime-web 1.30 and 1.31-dev; other versions get a line of their own when their uniforms differ. */
-const knownUniforms: readonly string[] = [
-  'new_sequence_length total_sequence_length present_sequence_length batch_size n_reps alpha num_seq_tile ' +
-    'attn_bias_dim0 attn_bias_dim1 attn_bias_dim3 local_window_size',
-];
-
-/** How the program masks by position: the end of the keys that a query sees. */
-const keyEnds: Readonly<Record<string, { causal: boolean }>> = {
-  total_sequence_length: { causal: false },
-  'past_sequence_length + q_idx_global + 1': { causal: true },
+/** Those of onnxruntime-web 1.30 and 1.31-dev. */
+const knownPrograms: Readonly<Record<string, readonly KnownProgram[]>> = {
+  [carrierPrograms.whole]: [
+    {
+      bindings: { ...operands, output },
+      uniforms:
+        'new_sequence_length total_sequence_length present_sequence_length batch_size n_reps alpha num_seq_tile ' +
+        'attn_bias_dim0 attn_bias_dim1 attn_bias_dim3 local_window_size',
+      keyEnd: ['seq_causal_length', 'total_sequence_length', 'past_sequence_length + q_idx_global + 1'],
+    },
+  ],
+  [carrierPrograms.parts]: [
+    {
+      bindings: { ...operands, out_split_vx: output, metadata: 'storage, read_write array<vec2<f32>>' },
+      uniforms:
+        'head_size_vec total_sequence_length alpha present_sequence_length n_reps num_present_sequence_length_tile ' +
+        'num_heads batch_size attn_bias_dim0 attn_bias_dim1 attn_bias_dim3 new_sequence_length',
+      keyEnd: [
+        'valid_key_end',
+        'total_sequence_length',
+        'min(total_sequence_length, past_sequence_length + q_idx + 1u)',
+      ],
+    },
+  ],
+  [carrierPrograms.combination]: [
+    {
+      bindings: {
+        input: 'storage, read array<vec4<f32>>',
+        metadata: 'storage, read array<vec2<f32>>',
+        seqlens_k: operands.seqlens_k,
+        output,
+        uniforms: operands.uniforms,
+      },
+      uniforms:
+        'head_size_vec num_total_seq_length_tile num_present_sequence_length_tile num_head_size_tile batch_heads ' +
+        'new_sequence_length num_heads',
+    },
+  ],
 };
 
 /** Query and output are [batch, length, heads, size], keys and values [batch, heads, capacity, size]. */
 export const carrierLayouts: OperandLayouts = { query: 'BSHD', key: 'BHSD', value: 'BHSD', output: 'BSHD' };
 
-/** An attention that a dispatch is about to compute. */
+/** An attention that dispatches are about to compute. */
 export interface CarriedAttention {
   readonly spec: AttentionSpec;
   readonly extras: Extras;
-  readonly buffers: AttentionBuffers;
+  readonly buffers: Omit<AttentionBuffers, 'output'>;
 }
 
-/** Why a version of the program is not known well enough to be replaced; undefined if it is. */
-export function programObstacle({ bindings, uniforms, constants, code }: Program): string | undefined {
-  for (const { name, space, type } of bindings) {
-    if (knownBindings[name] !== `${space} ${type}`) return `it has a buffer ${name}: ${space} ${type}`;
-  }
-  const names = uniforms.map(({ name }) => name).join(' ');
-  if (!knownUniforms.includes(names)) return `its uniforms are ${names}`;
-  if (!constants.has('head_size') || !constants.has('num_heads')) return 'its head size is unknown';
-  if (!keyEnds[initialValue(code, 'seq_causal_length') ?? ''])
-    return 'it masks by position in an unknown way';
-  if (initialValue(code, 'local_window_start') !== '0u') return 'it has a window';
-  return undefined;
-}
-
-/** The attention of a dispatch, or why it is left to ONNX Runtime. */
+/** The attention of a dispatch of {@link carrierPrograms} `whole` or `parts`, or why it is left to ONNX Runtime. */
 export function carriedAttention(dispatch: Dispatch): CarriedAttention | string {
   const { program } = dispatch;
-  const obstacle = programObstacle(program);
-  if (obstacle) return obstacle;
-  const sizes = program.uniforms.map(({ name }) => dispatch.uniform(name));
-  if (sizes.includes(undefined)) return 'its sizes are not known when it is recorded';
-  const [queryLength, keyLength, keyCapacity, batch, groupSize, scale, , biasBatch, biasHeads, biasKeys] =
-    sizes as number[];
-  const heads = program.constants.get('num_heads')!;
+  const causal = isCausal(program);
+  if (typeof causal === 'string') return causal;
+  const size = (name: string) => dispatch.uniform(name) ?? program.constants.get(name) ?? Number.NaN;
+  const queryLength = size('new_sequence_length');
+  const keyLength = size('total_sequence_length');
+  const batch = size('batch_size');
+  const heads = size('num_heads');
+  const headSize = program.constants.get('head_size') ?? 4 * size('head_size_vec');
+  const [biasBatch, biasHeads, biasKeys] = [0, 1, 3].map((axis) => size(`attn_bias_dim${axis}`)) as [
+    number,
+    number,
+    number,
+  ];
+  const kvHeads = heads / size('n_reps');
+  const keyCapacity = size('present_sequence_length');
+  const scale = size('alpha');
+  if ([queryLength, keyLength, batch, headSize, kvHeads, keyCapacity, scale, biasKeys].some(Number.isNaN)) {
+    return 'its sizes are not known when it is recorded';
+  }
   // Entries of a batch may then have fewer keys, each its own number.
-  if (dispatch.buffer('seqlens_k') && batch !== 1)
-    return 'the batch has several entries with lengths of their own';
+  if (dispatch.buffer('seqlens_k') && batch !== 1) return 'entries of the batch have lengths of their own';
   const query = whole(dispatch.buffer('q'));
   const key = whole(dispatch.buffer('present_key'));
   const value = whole(dispatch.buffer('present_value'));
-  const output = whole(dispatch.buffer('output'));
   const bias = whole(dispatch.buffer('attention_bias'));
-  if (!query || !key || !value || !output || bias === null) return 'its buffers are parts of others';
-  const spec = attentionSpec({
-    batch: batch!,
-    heads,
-    kvHeads: heads / groupSize!,
-    queryLength: queryLength!,
-    keyLength: keyLength!,
-    keyCapacity: keyCapacity!,
-    headSize: program.constants.get('head_size')!,
-    scale: scale!,
-    causal: keyEnds[initialValue(program.code, 'seq_causal_length')!]!.causal,
-  });
-  const rows = queryLength! * biasKeys!;
+  if (!query || !key || !value || bias === null) return 'its buffers are parts of others';
+  const rows = queryLength * biasKeys;
   const biasStrides = [
-    biasBatch === 1 ? 0 : biasHeads! * rows,
+    biasBatch === 1 ? 0 : biasHeads * rows,
     biasHeads === 1 ? 0 : rows,
-    biasKeys!,
+    biasKeys,
     1,
   ] as const;
   return {
-    spec,
+    spec: attentionSpec({
+      batch,
+      heads,
+      kvHeads,
+      queryLength,
+      keyLength,
+      keyCapacity,
+      headSize,
+      scale,
+      causal,
+    }),
     extras: { biasStrides: bias ? biasStrides : null, sinks: false },
-    buffers: { query, key, value, output, ...(bias ? { bias } : {}) },
+    buffers: { query, key, value, ...(bias ? { bias } : {}) },
   };
 }
 
-function initialValue(code: string, name: string): string | undefined {
-  return new RegExp(`let ${name} = ([^;]+);`).exec(code)?.[1];
+/** The buffer that a dispatch of `whole` or `combination` writes the attention's output to, or why it is not known. */
+export function carriedOutput(dispatch: Dispatch): GPUBuffer | string {
+  const known = knownProgram(dispatch.program);
+  if (typeof known === 'string') return known;
+  return whole(dispatch.buffer('output')) ?? 'its buffers are parts of others';
+}
+
+/** Whether a program masks the keys behind each query, or why it is not known well enough to be replaced. */
+function isCausal(program: Program): boolean | string {
+  const known = knownProgram(program);
+  if (typeof known === 'string') return known;
+  const [name, all, causal] = known.keyEnd ?? [];
+  const ends = [...program.code.matchAll(new RegExp(`let ${name} = ([^;]+);`, 'g'))].map(([, end]) => end);
+  if (/let local_window_start = (?!0u;)/.test(program.code)) return 'it has a window';
+  if (ends.includes(causal)) return true;
+  return ends.length > 0 && ends.every((end) => end === all)
+    ? false
+    : 'it masks by position in an unknown way';
+}
+
+function knownProgram({ label, bindings, uniforms }: Program): KnownProgram | string {
+  const names = uniforms.map(({ name }) => name).join(' ');
+  const known = knownPrograms[label]?.find((each) => each.uniforms === names);
+  if (!known) return `the uniforms of ${label} are ${names}`;
+  const unknown = bindings.find(({ name, space, type }) => known.bindings[name] !== `${space} ${type}`);
+  return unknown ? `${label} has a buffer ${unknown.name}: ${unknown.space} ${unknown.type}` : known;
 }
 
 /** The buffer of a binding that begins at its start; null for others. */

@@ -111,7 +111,7 @@ function inplace(
   if (before) return before;
   // Programs that are compiled from now on are seen, those of the test included.
   const attention = new InplaceAttention(device);
-  const shared = inplaceObstacle(ort, create, device).then((obstacle) => {
+  const shared = inplaceObstacle(ort, create, attention).then((obstacle) => {
     if (obstacle !== undefined) attention.release();
     return { attention, obstacle };
   });

@@ -1,16 +1,11 @@
 /// <reference types="@webgpu/types" />
-import { type PrecisionName, precision } from '@mxattn/core';
+import { type AttentionSpec, type PrecisionName, precision } from '@mxattn/core';
 import { hasByteMatrices, isSoftware } from '../webgpu/features.js';
-import {
-  type Dispatch,
-  type Interception,
-  interceptDispatches,
-  type Replacement,
-} from '../webgpu/inplace/index.js';
+import { type Dispatch, type Interception, interceptDispatches } from '../webgpu/inplace/index.js';
 import { type AttentionKernels, type AttentionPlan, compileAttention } from '../webgpu/plan.js';
 import { type ShapeClass, shapeClass } from '../webgpu/shape-class.js';
 import { encode } from '../webgpu/steps.js';
-import { type CarriedAttention, carriedAttention, carrierLayouts, carrierProgram } from './carrier.js';
+import { carriedAttention, carriedOutput, carrierLayouts, carrierPrograms } from './carrier.js';
 
 /** How often the attentions of a session ran where. */
 export interface DispatchCounts {
@@ -20,8 +15,21 @@ export interface DispatchCounts {
   readonly left: Readonly<Record<string, number>>;
 }
 
-/** Plans whose scratch buffers are kept: lengths differ from run to run, but not within most models. */
-const MOST_PLANS = 8;
+/** What the attentions of a run are computed with. */
+export interface RunPlan {
+  /** By layer, in the order of their dispatches. */
+  readonly precisions: readonly PrecisionName[];
+  /** Changes an attention before it is computed, for tests. */
+  readonly change?: (spec: AttentionSpec) => AttentionSpec;
+}
+
+/** An attention whose first program was taken over, until the second one tells where its output goes. */
+type Begun = (output: GPUBuffer) => ReturnType<AttentionPlan['steps']>;
+
+/** Scratch buffers have room for lengths up to the next multiple of this, so that a growing cache seldom needs new ones. */
+const LENGTH_STEP = 1024;
+/** Sets of scratch buffers that are kept from run to run. */
+const MOST_PLANS = 16;
 
 /**
  * Computes the attentions of ONNX Runtime's runs on a device with this package's kernels: those that it dispatches between
@@ -29,39 +37,69 @@ const MOST_PLANS = 8;
  */
 export class InplaceAttention {
   private readonly kernels = new Map<string, AttentionKernels>();
-  /** Least recently used first. */
-  private readonly plans = new Map<string, AttentionPlan>();
+  /** Plans that serve the same sizes; a run takes as many as it has attentions that differ. Least recently used first. */
+  private readonly pool = new Map<string, AttentionPlan[]>();
   private readonly interception: Interception;
-  private precisions: readonly PrecisionName[] | undefined;
+  private run: RunPlan | undefined;
+  /** Of the run: its plans by all that an attention is, and how many of a pool's plans are taken. */
+  private readonly inRun = new Map<string, AttentionPlan>();
+  private readonly taken = new Map<string, number>();
   private dispatched = 0;
+  private begun: Begun | undefined;
   private inPlace = 0;
   private readonly left: Record<string, number> = {};
 
   constructor(private readonly device: GPUDevice) {
-    this.interception = interceptDispatches(device, { [carrierProgram]: this.replace });
+    this.interception = interceptDispatches(device, {
+      [carrierPrograms.whole]: (dispatch, record) => {
+        const output = carriedOutput(dispatch);
+        const attention = this.attentionOf(dispatch);
+        if (typeof attention === 'string' || typeof output === 'string') return false;
+        record((pass) => encode(this.device, pass, attention(output)));
+        return true;
+      },
+      [carrierPrograms.parts]: (dispatch) => {
+        const attention = this.attentionOf(dispatch);
+        this.begun = typeof attention === 'string' ? undefined : attention;
+        return this.begun !== undefined;
+      },
+      [carrierPrograms.combination]: (dispatch, record) => {
+        const { begun } = this;
+        this.begun = undefined;
+        const output = carriedOutput(dispatch);
+        if (!begun || typeof output === 'string') return false;
+        record((pass) => encode(this.device, pass, begun(output)));
+        return true;
+      },
+    });
   }
 
   /** Compiles the kernels for a kind of attention; until that is done, ONNX Runtime's own run. */
   async prepare(shape: ShapeClass, name: PrecisionName): Promise<void> {
     const key = kernelKey(shape, name);
     if (this.kernels.has(key)) return;
-    const options = { unroll: !isSoftware(this.device), matrix: hasByteMatrices(this.device) };
-    this.kernels.set(key, await compileAttention(this.device, shape, precision(name), options));
+    const { device } = this;
+    const options = { unroll: !isSoftware(device), matrix: hasByteMatrices(device, device.adapterInfo) };
+    this.kernels.set(key, await compileAttention(device, shape, precision(name), options));
   }
 
-  /** A run begins whose attentions, in the order of their dispatch, have these precisions. */
-  begin(precisions: readonly PrecisionName[]): void {
-    this.precisions = precisions;
+  /** A run begins. */
+  begin(run: RunPlan): void {
+    this.run = run;
     this.dispatched = 0;
   }
 
   /** The run has ended: everything it recorded is submitted. */
   end(): void {
-    this.precisions = undefined;
-    for (const [key, plan] of this.plans) {
-      if (this.plans.size <= MOST_PLANS) break;
-      plan.destroy();
-      this.plans.delete(key);
+    this.run = undefined;
+    this.inRun.clear();
+    this.taken.clear();
+    let count = [...this.pool.values()].reduce((sum, plans) => sum + plans.length, 0);
+    for (const [key, plans] of this.pool) {
+      if (count <= MOST_PLANS) break;
+      for (const plan of plans) plan.destroy();
+      count -= plans.length;
+      this.pool.delete(key);
     }
   }
 
@@ -71,40 +109,68 @@ export class InplaceAttention {
 
   release(): void {
     this.interception.release();
-    for (const plan of this.plans.values()) plan.destroy();
-    this.plans.clear();
+    for (const plan of [...this.pool.values()].flat()) plan.destroy();
+    this.pool.clear();
   }
 
-  private readonly replace: Replacement = (dispatch, record) => {
-    if (!this.precisions) return false;
-    const layer = this.dispatched++;
-    const plan = this.planFor(dispatch, this.precisions[layer] ?? this.precisions.at(-1)!);
-    if (typeof plan === 'string') {
-      this.left[plan] = (this.left[plan] ?? 0) + 1;
-      return false;
-    }
-    record((pass) => encode(this.device, pass, plan));
-    this.inPlace++;
-    return true;
-  };
+  private attentionOf(dispatch: Dispatch): Begun | string {
+    if (!this.run) return 'no run of a session of mxattn';
+    const attention = this.planned(dispatch, this.run);
+    if (typeof attention === 'string') this.left[attention] = (this.left[attention] ?? 0) + 1;
+    else this.inPlace++;
+    return attention;
+  }
 
-  private planFor(dispatch: Dispatch, name: PrecisionName) {
+  private planned(dispatch: Dispatch, { precisions, change = (spec) => spec }: RunPlan): Begun | string {
+    const name = precisions[this.dispatched++] ?? precisions.at(-1)!;
     const found = carriedAttention(dispatch);
     if (typeof found === 'string') return found;
-    const { spec, extras, buffers } = found;
+    const { extras, buffers } = found;
+    const spec = change(found.spec);
     const shape = shapeClass(spec, { bias: extras.biasStrides !== null, sinks: false });
     const kernels = this.kernels.get(kernelKey(shape, name));
-    if (!kernels) return `no kernel is compiled for head size ${spec.headSize} at ${name}`;
-    const key = JSON.stringify([spec, extras, name]);
-    const plan = this.plans.get(key) ?? kernels.plan(spec, extras, carrierLayouts);
+    if (!kernels) {
+      this.prepare(shape, name).catch(() => {});
+      return `its kernel for head size ${spec.headSize} at ${name} is not compiled yet`;
+    }
+    const exact = JSON.stringify([spec, extras, name]);
+    let plan = this.inRun.get(exact);
+    if (!plan) {
+      plan = this.fromPool(kernels, spec, extras, kernelKey(shape, name));
+      this.inRun.set(exact, plan);
+    }
+    const used = plan;
+    return (output) => used.steps({ ...buffers, output });
+  }
+
+  /** A plan with room for the attention that nothing else uses in this run. */
+  private fromPool(
+    kernels: AttentionKernels,
+    spec: AttentionSpec,
+    extras: Parameters<AttentionPlan['update']>[1],
+    kind: string,
+  ): AttentionPlan {
+    const upTo = (length: number) => Math.ceil(length / LENGTH_STEP) * LENGTH_STEP;
+    // A few queries stay a few.
+    const queryLength = spec.queryLength <= 64 ? 64 : upTo(spec.queryLength);
+    const capacity = { ...spec, queryLength, keyLength: upTo(spec.keyLength) };
+    const key = [kind, spec.batch, spec.heads, spec.kvHeads, queryLength, capacity.keyLength].join();
+    const plans = this.pool.get(key) ?? [];
+    const number = this.taken.get(key) ?? 0;
+    this.taken.set(key, number + 1);
     // To the end: just used.
-    this.plans.delete(key);
-    this.plans.set(key, plan);
-    return plan.steps(buffers);
+    this.pool.delete(key);
+    this.pool.set(key, plans);
+    const known = plans[number];
+    if (known) {
+      known.update(spec, extras, carrierLayouts);
+      return known;
+    }
+    const plan = kernels.plan(spec, extras, carrierLayouts, capacity);
+    plans.push(plan);
+    return plan;
   }
 }
-
-export type { CarriedAttention };
 
 function kernelKey(
   { headSize, valueHeadSize, softcap, bias, sinks }: ShapeClass,

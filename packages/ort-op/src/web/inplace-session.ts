@@ -39,7 +39,7 @@ export class InplaceSession extends StockSession {
     const before = queues.get(this.attention) ?? Promise.resolve();
     const running = before.then(async () => {
       const start = this.attention.counts;
-      this.attention.begin(precisions);
+      this.attention.begin({ precisions });
       try {
         return await super.run(feeds, fetchesOrOptions, maybeOptions);
       } finally {

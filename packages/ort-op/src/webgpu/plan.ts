@@ -13,7 +13,7 @@ import {
   rowGroups,
   topValueScales,
 } from './kernels.js';
-import { type OperandLayouts, packedSizes, problemUniform } from './problem.js';
+import { type OperandLayouts, PROBLEM_BYTES, packedSizes, problemUniform } from './problem.js';
 import { channelsOf, type ShapeClass, shapeClass, suitsMatrix } from './shape-class.js';
 import { bindings, compiled, Scratch, type Step } from './steps.js';
 
@@ -44,6 +44,11 @@ export interface PlanOptions extends KernelOptions {
 
 /** An attention ready to be recorded again and again; its scratch buffers are its own. */
 export interface AttentionPlan {
+  /**
+   * Makes it another attention of the same shape class, whose lengths are at most those it was allocated for. What was
+   * recorded before must be submitted.
+   */
+  update(spec: AttentionSpec, extras: Extras, layouts?: OperandLayouts): void;
   /** The kernels in order. */
   steps(buffers: AttentionBuffers): readonly Step[];
   /** Frees the scratch buffers. */
@@ -52,8 +57,17 @@ export interface AttentionPlan {
 
 /** Compiled kernels of a shape class and a recipe. */
 export interface AttentionKernels {
-  /** Allocates the scratch buffers of an attention of that class. */
-  plan(spec: AttentionSpec, extras: Extras, layouts?: OperandLayouts): AttentionPlan;
+  /**
+   * Allocates the scratch buffers of an attention of that class.
+   *
+   * @param capacity With the longest lengths that it shall be updated to.
+   */
+  plan(
+    spec: AttentionSpec,
+    extras: Extras,
+    layouts?: OperandLayouts,
+    capacity?: AttentionSpec,
+  ): AttentionPlan;
 }
 
 /**
@@ -70,16 +84,21 @@ export async function compileAttention(
   const context = { device, shape, recipe, options };
   const plan = await (recipe.queryKey === null ? floatKernels(context) : quantisedKernels(context));
   return {
-    plan(spec, extras, layouts) {
-      const sizes = packedSizes(spec, channelsOf(shape));
-      const uniform = problemUniform(spec, sizes, extras.biasStrides ?? [0, 0, 0, 0], layouts);
+    plan(spec, extras, layouts, capacity = spec) {
       const problem = device.createBuffer({
         label: 'mxattn problem',
-        size: uniform.byteLength,
+        size: PROBLEM_BYTES,
         usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST,
       });
-      device.queue.writeBuffer(problem, 0, uniform);
-      return plan({ ...context, spec, problem });
+      const current = { ...context, spec, capacity, problem };
+      const update: AttentionPlan['update'] = (next, { biasStrides }, layouts) => {
+        current.spec = next;
+        const sizes = packedSizes(capacity, channelsOf(shape));
+        const uniform = problemUniform(next, sizes, biasStrides ?? [0, 0, 0, 0], layouts);
+        device.queue.writeBuffer(problem, 0, uniform);
+      };
+      update(spec, extras, layouts);
+      return { update, ...plan(current) };
     },
   };
 }
@@ -109,11 +128,14 @@ interface KernelContext {
 }
 
 interface Context extends KernelContext {
-  readonly spec: AttentionSpec;
+  /** What scratch buffers have room for. */
+  readonly capacity: AttentionSpec;
+  /** The attention to record; changes with an update. */
+  spec: AttentionSpec;
   readonly problem: GPUBuffer;
 }
 
-type Planner = (context: Context) => AttentionPlan;
+type Planner = (context: Context) => Omit<AttentionPlan, 'update'>;
 
 /** Workgroups along [rows of a key/value head, key/value heads, chunks of output channels]. */
 function attendGroups({ spec, shape }: Context): [number, number, number] {
@@ -169,14 +191,14 @@ function quantisedPlan(
     GPUComputePipeline,
   ],
   aligning: Alignment | null,
-): AttentionPlan {
-  const { device, spec, shape, problem } = context;
+): Omit<AttentionPlan, 'update'> {
+  const { device, capacity, shape, problem } = context;
   const channels = channelsOf(shape);
-  const sizes = packedSizes(spec, channels);
+  const sizes = packedSizes(capacity, channels);
   const { groupRows } = rowGroups(shape);
-  const { batch, heads, kvHeads, queryLength } = spec;
-  const queryHeads = batch * heads;
-  const keyHeads = batch * kvHeads;
+  const queryHeads = capacity.batch * capacity.heads;
+  const keyHeads = capacity.batch * capacity.kvHeads;
+  const used = () => packedSizes(context.spec, channels);
   const scratch = new Scratch(device);
   const queries = scratch.allocate('packed queries', sizes.queries);
   const keys = scratch.allocate('packed keys', sizes.keys);
@@ -189,19 +211,19 @@ function quantisedPlan(
         name: 'quantise queries',
         pipeline: quantiseQueries,
         bindings: bindings(problem, buffers.query, queries),
-        workgroups: [Math.ceil(queryLength / groupRows), queryHeads, 1],
+        workgroups: [Math.ceil(context.spec.queryLength / groupRows), queryHeads, 1],
       },
       {
         name: 'quantise keys',
         pipeline: quantiseKeys,
         bindings: bindings(problem, buffers.key, keys),
-        workgroups: [Math.ceil(sizes.keyRows / groupRows), keyHeads, 1],
+        workgroups: [Math.ceil(used().keyRows / groupRows), keyHeads, 1],
       },
       {
         name: 'quantise values',
         pipeline: quantise,
         bindings: bindings(problem, buffers.value, valueCodes, valueScales, aligned?.unsuited),
-        workgroups: [Math.ceil(channels.valueChannels / 64), sizes.valueBlocks, keyHeads],
+        workgroups: [Math.ceil(channels.valueChannels / 64), used().valueBlocks, keyHeads],
       },
       ...(aligned?.steps(buffers) ?? []),
       {
@@ -268,10 +290,11 @@ function alignment(
     GPUComputePipeline,
   ],
 ) {
-  const { spec, shape, problem } = context;
+  const { capacity, shape, problem } = context;
   const { headSize, valueHeadSize } = shape;
-  const { keyRows, valueBlocks } = packedSizes(spec, channelsOf(shape));
-  const { batch, heads, kvHeads, queryLength } = spec;
+  const { keyRows } = packedSizes(capacity, channelsOf(shape));
+  const { batch, heads, kvHeads, queryLength } = capacity;
+  const used = () => packedSizes(context.spec, channelsOf(shape));
   const queryHeads = batch * heads;
   const keyHeads = batch * kvHeads;
   // Matrices of the last rows reach past the end.
@@ -288,13 +311,13 @@ function alignment(
       name: 'align queries',
       pipeline: alignQueries,
       bindings: bindings(problem, packed.queries, queries, queryScales),
-      workgroups: [Math.ceil(queryLength / ALIGNED_ROWS), queryHeads, 1],
+      workgroups: [Math.ceil(context.spec.queryLength / ALIGNED_ROWS), queryHeads, 1],
     },
     {
       name: 'align keys',
       pipeline: alignKeys,
       bindings: bindings(problem, packed.keys, keys, keyScales, unsuited),
-      workgroups: [keyRows / ALIGNED_ROWS, keyHeads, 1],
+      workgroups: [used().keyRows / ALIGNED_ROWS, keyHeads, 1],
     },
     {
       name: 'top scales of values',
@@ -306,7 +329,7 @@ function alignment(
       name: 'align values',
       pipeline: align,
       bindings: bindings(problem, packed.valueCodes, packed.valueScales, unitsOfValues, values),
-      workgroups: [Math.ceil(valueHeadSize / 64), valueBlocks, keyHeads],
+      workgroups: [Math.ceil(valueHeadSize / 64), used().valueBlocks, keyHeads],
     },
     {
       name: 'attend on matrix units',
@@ -323,7 +346,7 @@ function alignment(
         bias,
         sinks,
       ),
-      workgroups: [Math.ceil(((heads / kvHeads) * queryLength) / MATRIX_ROWS), keyHeads, 1],
+      workgroups: [Math.ceil(((heads / kvHeads) * context.spec.queryLength) / MATRIX_ROWS), keyHeads, 1],
     },
   ];
   return { unsuited, steps };

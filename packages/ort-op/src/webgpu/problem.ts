@@ -49,6 +49,9 @@ export interface OperandLayouts {
   readonly output: Layout;
 }
 
+/** Size of the struct Problem of problem.wgsl. */
+export const PROBLEM_BYTES = 4 * (8 + 5 * 4 + 4);
+
 /** The struct Problem of problem.wgsl. */
 export function problemUniform(
   spec: AttentionSpec,
