@@ -10,6 +10,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { relativeError } from '../conformance/random.js';
 import { noise } from '../graph/noise.js';
 import { writeFamilies } from '../patch/families.js';
+import { MODELS } from '../session/support.js';
 
 const executable = findChromium();
 if (!executable) console.warn('skipped: no Chromium found; MXATTN_CHROMIUM can name one');
@@ -40,18 +41,7 @@ describe.skipIf(!executable)('in Chromium on WebGPU', () => {
       closed.catch(reject);
     });
     page = await opened;
-    await page.evaluate(() => {
-      // Everything comes from this site.
-      const { env } = (globalThis as unknown as Modules).transformers;
-      env.allowRemoteModels = false;
-      env.allowLocalModels = true;
-      env.localModelPath = '/models/';
-      env.useBrowserCache = false;
-      env.useWasmCache = false;
-      const program = '/ort/ort-wasm-simd-threaded.asyncify';
-      const wasm = env.backends.onnx.wasm as { wasmPaths?: unknown };
-      wasm.wasmPaths = { mjs: `${program}.mjs`, wasm: `${program}.wasm` };
-    });
+    await openModels(page);
   }, 120_000);
 
   afterAll(async () => {
@@ -128,6 +118,85 @@ describe.skipIf(!executable)('in Chromium on WebGPU', () => {
     expect(error(result.again)).toBeLessThan(1e-6);
   }, 240_000);
 });
+
+/** Lets transformers.js take everything from the page's own site. */
+async function openModels(page: Page): Promise<void> {
+  await page.evaluate(() => {
+    // Everything comes from this site.
+    const { env } = (globalThis as unknown as Modules).transformers;
+    env.allowRemoteModels = false;
+    env.allowLocalModels = true;
+    env.localModelPath = '/models/';
+    env.useBrowserCache = false;
+    env.useWasmCache = false;
+    const program = '/ort/ort-wasm-simd-threaded.asyncify';
+    const wasm = env.backends.onnx.wasm as { wasmPaths?: unknown };
+    wasm.wasmPaths = { mjs: `${program}.mjs`, wasm: `${program}.wasm` };
+  });
+}
+
+// On a processor they take minutes: MXATTN_LONG_TESTS=1 runs them.
+describe.skipIf(!executable || !process.env.MXATTN_LONG_TESTS)(
+  'the example models in Chromium on WebGPU',
+  () => {
+    it('story-llama writes the same 50 tokens as stock, in place', async () => {
+      const result = await withPage(executable!, site(MODELS), async (page) => {
+        await openModels(page);
+        return page.evaluate(async () => {
+          const { patching, transformers } = globalThis as unknown as Modules;
+          const generate = async () => {
+            const run = await transformers.pipeline('text-generation', 'story-llama', {
+              device: 'webgpu',
+              dtype: 'fp32',
+            });
+            const [{ generated_text }] = (await run('Once upon a time there was a little', {
+              max_new_tokens: 50,
+              do_sample: false,
+            })) as [{ generated_text: string }];
+            await run.dispose();
+            return generated_text;
+          };
+          const stock = await generate();
+          patching.patch({ precision: 'f32' });
+          const f32 = await generate();
+          return { stock, f32, reports: patching.patchReport() };
+        });
+      });
+      expect(result.f32).toBe(result.stock);
+      expect(result.reports.map(({ backend, replaced }) => [backend, replaced.length])).toEqual([
+        ['inplace', 8],
+      ]);
+    }, 600_000);
+
+    it('emoji-dit gives the velocity of stock, in place', async () => {
+      const result = await withPage(executable!, site(MODELS), async (page) => {
+        await openModels(page);
+        return page.evaluate(async () => {
+          const { ort, ortOp } = globalThis as unknown as Modules;
+          const bytes = new Uint8Array(
+            await (await fetch('/models/emoji-dit/onnx/model.onnx')).arrayBuffer(),
+          );
+          const noisy = Float32Array.from({ length: 3 * 64 * 64 }, (_, i) => Math.sin(i * 12.9898) * 1.5);
+          const run = async (options: object) => {
+            const session = await ortOp.createSession(bytes, { ort, ...options });
+            const { velocity } = await session.run({
+              sample: new ort.Tensor('float32', noisy, [1, 3, 64, 64]),
+              timestep: new ort.Tensor('float32', Float32Array.of(0.8), [1]),
+              text_ids: new ort.Tensor('int64', new BigInt64Array([5n, 9n, 0n, 0n, 0n, 0n, 0n, 0n]), [1, 8]),
+            });
+            const data = (await velocity!.getData()) as Float32Array;
+            const counts = session instanceof ortOp.InplaceSession ? session.dispatches : undefined;
+            return { data: [...data], counts };
+          };
+          return { stock: await run({ backend: 'stock' }), f32: await run({ backend: 'inplace' }) };
+        });
+      });
+      expect(result.f32.counts).toEqual({ inPlace: 8, left: {} });
+      const error = relativeError(Float32Array.from(result.f32.data), Float32Array.from(result.stock.data));
+      expect(error).toBeLessThan(1e-3);
+    }, 600_000);
+  },
+);
 
 function site(models: string) {
   const here = (name: string) => fileURLToPath(import.meta.resolve(name));
