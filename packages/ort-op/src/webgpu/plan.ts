@@ -7,12 +7,14 @@ import {
   attendDot4,
   attendF32,
   attendMatrix,
+  MATRIX_ROWS,
   type KernelOptions,
   quantiseRows,
   quantiseValues,
   rowGroups,
   topValueScales,
 } from './kernels.js';
+import { weightCarry } from './operand-format.js';
 import { packedSizes, problemUniform } from './problem.js';
 import { channelsOf, type ShapeClass, shapeClass, suitsMatrix } from './shape-class.js';
 import { bindings, compiled, Scratch, type Step } from './steps.js';
@@ -67,6 +69,7 @@ export async function planAttention(
     spec,
     packedSizes(spec, channelsOf(shape)),
     extras.biasStrides ?? [0, 0, 0, 0],
+    weightCarry(recipe),
   );
   const problem = device.createBuffer({
     label: 'mxattn problem',
@@ -131,7 +134,7 @@ async function quantisedPlan(context: Context): Promise<AttentionPlan> {
     quantiseRows(shape, recipe, false),
     quantiseRows(shape, recipe, true),
     quantiseValues(shape, recipe, matrix),
-    attendDot4(shape, recipe, options, matrix),
+    attendDot4(shape, options, matrix),
   ]);
   const scratch = new Scratch(device);
   const queries = scratch.allocate('packed queries', sizes.queries);
@@ -191,9 +194,6 @@ interface Packed {
   readonly valueCodes: GPUBufferBinding;
   readonly valueScales: GPUBufferBinding;
 }
-
-/** Query rows of a workgroup of attend_matrix.wgsl: ROWS there. */
-const MATRIX_ROWS = 128;
 
 /** What matrix units need beyond quantised operands: operands under few scales, and their attention. */
 async function alignment(context: Context, scratch: Scratch, packed: Packed) {

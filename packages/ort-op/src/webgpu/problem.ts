@@ -46,6 +46,7 @@ export function problemUniform(
   spec: AttentionSpec,
   sizes: PackedSizes,
   biasStrides: readonly number[],
+  weightCarry = 0,
 ): Uint32Array<ArrayBuffer> {
   const { batch, heads, kvHeads, queryLength, keyLength, headSize, valueHeadSize, layout, window } = spec;
   const right = window ? window.right : UNLIMITED;
@@ -68,6 +69,8 @@ export function problemUniform(
     sizes.valueBlocks,
     sizes.valueScales / 16,
     batch,
+    // Uniform structs end at a multiple of 16 bytes.
+    ...[weightCarry, 0, 0, 0],
   );
   new Float32Array(words.buffer).set(
     [spec.softcap * Math.LOG2E, Math.fround(Math.fround(spec.scale) * Math.LOG2E)],

@@ -1,6 +1,6 @@
 // Attention on 8-bit subgroup matrices of 16 x 16 x 32.
 //
-// A workgroup has 128 query rows of one key/value head and 32 keys at a time. Two subgroups of 32 share 32 rows ("pair"): each
+// A workgroup has PAIRS times 32 query rows of one key/value head and 32 keys at a time. Two subgroups of 32 share 32 rows ("pair"): each
 // multiplies 16 of the keys with all rows, weighs 16 of the rows, and accumulates half of the channels of all rows.
 // While one tile is weighed, the next keys and these values go from registers to workgroup memory and the ones after
 // them are loaded.
@@ -14,8 +14,8 @@
 //
 // Scores accumulate from 0x4B400000, so that their bits are those of the float 12582912 + score.
 //
-// Workgroup memory, bytes: scores 20480, weights 6144, keys 2 x 16 x (HEAD_SIZE + 16), values 2 x VALUE_SIZE / 2 x 48, rows
-// 1540: 39 KiB at 128 channels. Rows are padded by 16 or 32 bytes against bank conflicts.
+// Workgroup memory, bytes: of each pair scores 5120, weights 1536, rows 384; keys 32 x (HEAD_SIZE + 16), values
+// VALUE_SIZE x 48: 24.3 KiB for two pairs at 128 channels. Rows are padded by 16 or 32 bytes against bank conflicts.
 
 @group(0) @binding(0) var<uniform> problem: Problem;
 @group(0) @binding(1) var<storage, read> queries: array<vec4<u32>>;
@@ -40,7 +40,8 @@ alias Weights = subgroup_matrix_left<u8, 32, 16>;
 alias Values = subgroup_matrix_right<u8, 16, 32>;
 alias Outputs = subgroup_matrix_result<u32, 16, 16>;
 
-const ROWS = 128u;
+const ROWS = PAIRS * 32u;
+const THREADS = PAIRS * 64u;
 const TILE = 32u;
 const MAGIC = 12582912f;
 // Vectors of 16 bytes: of a row of queries and keys, of a padded row of keys, values, weights and scores.
@@ -50,7 +51,7 @@ const VALUE_STRIDE = 3u;
 const WEIGHT_STRIDE = 3u;
 const SCORE_STRIDE = 10u;
 const CHANNELS = VALUE_SIZE / 2u;
-const IDLE_FOR_VALUES = 256u - VALUE_SIZE * 2u;
+const TILE_VECTORS = TILE * ROW_VECTORS;
 // Range of the exponential: 16 octaves of 256 steps, of which the last 8 would round to 256.
 const OCTAVES = 16f;
 const HIGHEST = 16f - 8f / 256f;
@@ -65,8 +66,8 @@ const UNSEEN = -3.2e38f;
 // What u8 products may add up to in all: 2^24 times 255 fits a u32.
 const LARGEST_SUM = 16777216f;
 
-var<workgroup> scores: array<array<vec4<u32>, 32u * SCORE_STRIDE>, 4>;
-var<workgroup> weights: array<array<vec4<u32>, 32u * WEIGHT_STRIDE>, 4>;
+var<workgroup> scores: array<array<vec4<u32>, 32u * SCORE_STRIDE>, PAIRS>;
+var<workgroup> weights: array<array<vec4<u32>, 32u * WEIGHT_STRIDE>, PAIRS>;
 var<workgroup> keyTile: array<array<vec4<u32>, 16u * KEY_STRIDE>, 2>;
 var<workgroup> valueTile: array<array<vec4<u32>, CHANNELS * VALUE_STRIDE>, 2>;
 // Of each row: by how many bits the accumulators shift; in the end the normaliser and the sum of weights.
@@ -118,28 +119,16 @@ fn shiftedBy(x: vec4<u32>, bits: i32) -> vec4<u32> {
   return (x + vec4((1u << right) >> 1u)) >> vec4(right);
 }
 
-// Of the 256 invocations the first copy keys and the last values, 16 bytes each.
+// Keys and values of a tile are copied by all invocations, OPERAND_LOADS times 16 bytes each.
 
-fn loadKeys(at: u32, tile: u32, index: u32) -> vec4<u32> {
-  if (index >= TILE * ROW_VECTORS) { return vec4<u32>(); }
-  return keys[at + tile * (TILE * ROW_VECTORS) + index];
+fn placeKey(vector: u32, x: vec4<u32>) {
+  let key = vector / ROW_VECTORS;
+  keyTile[key / 16u][key % 16u * KEY_STRIDE + vector % ROW_VECTORS] = x;
 }
 
-fn stageKeys(x: vec4<u32>, index: u32) {
-  if (index >= TILE * ROW_VECTORS) { return; }
-  let key = index / ROW_VECTORS;
-  keyTile[key / 16u][key % 16u * KEY_STRIDE + index % ROW_VECTORS] = x;
-}
-
-fn loadValues(at: u32, tile: u32, index: u32) -> vec4<u32> {
-  if (index < IDLE_FOR_VALUES) { return vec4<u32>(); }
-  return values[at + tile * (VALUE_SIZE * 2u) + index - IDLE_FOR_VALUES];
-}
-
-fn stageValues(x: vec4<u32>, index: u32) {
-  if (index < IDLE_FOR_VALUES) { return; }
-  let channel = (index - IDLE_FOR_VALUES) / 2u;
-  valueTile[channel / CHANNELS][channel % CHANNELS * VALUE_STRIDE + index % 2u] = x;
+fn placeValue(vector: u32, x: vec4<u32>) {
+  let channel = vector / 2u;
+  valueTile[channel / CHANNELS][channel % CHANNELS * VALUE_STRIDE + vector % 2u] = x;
 }
 
 #block multiplyValues
@@ -154,7 +143,7 @@ fn stageValues(x: vec4<u32>, index: u32) {
 }
 #endblock
 
-@compute @workgroup_size(32, 8)
+@compute @workgroup_size(32, PAIRS * 2u)
 fn main(
   @builtin(workgroup_id) group: vec3<u32>,
   @builtin(local_invocation_id) id: vec3<u32>,
@@ -196,12 +185,11 @@ fn main(
   var low = UNSEEN;
   var sum = 0f;
 
-  var nextKeys: vec4<u32>;
-  var nextValues: vec4<u32>;
-  nextKeys = loadKeys(keysAt, firstTile, index);
-  stageKeys(nextKeys, index);
-  nextKeys = loadKeys(keysAt, min(firstTile + 1u, lastTile), index);
-  nextValues = loadValues(valuesAt, firstTile, index);
+#unroll i OPERAND_LOADS
+  placeKey(index + $iu * THREADS, keys[keysAt + firstTile * TILE_VECTORS + index + $iu * THREADS]);
+  var nextKeys$i = keys[keysAt + min(firstTile + 1u, lastTile) * TILE_VECTORS + index + $iu * THREADS];
+  var nextValues$i = values[valuesAt + firstTile * TILE_VECTORS + index + $iu * THREADS];
+#end
   let keyScalesAt = head * (problem.keyRows / TILE);
   var keyScale = keyScales[keyScalesAt + firstTile];
   workgroupBarrier();
@@ -210,8 +198,8 @@ fn main(
   var unit: f32;
   var tileSum: u32;
   loop {
-    // Tiles in which all is as usual; the others leave the loop in the middle. The accumulators of these 256 invocations
-    // fill half of the registers of a multiprocessor: what is rare must not take any.
+    // Tiles in which all is as usual; the others leave the loop in the middle. Accumulators and
+    // queries take 96 of an invocation's registers: what is rare must not take any.
     for (; tile <= lastTile; tile++) {
       {
         var scoresA = Scores(0x4B400000);
@@ -226,10 +214,12 @@ fn main(
       }
       unit = queryScale * keyScale;
       workgroupBarrier();
-      stageKeys(nextKeys, index);
-      stageValues(nextValues, index);
-      nextKeys = loadKeys(keysAt, min(tile + 2u, lastTile), index);
-      nextValues = loadValues(valuesAt, min(tile + 1u, lastTile), index);
+#unroll i OPERAND_LOADS
+      placeKey(index + $iu * THREADS, nextKeys$i);
+      placeValue(index + $iu * THREADS, nextValues$i);
+      nextKeys$i = keys[keysAt + min(tile + 2u, lastTile) * TILE_VECTORS + index + $iu * THREADS];
+      nextValues$i = values[valuesAt + min(tile + 1u, lastTile) * TILE_VECTORS + index + $iu * THREADS];
+#end
       keyScale = keyScales[keyScalesAt + min(tile + 1u, lastTile)];
 #if ADJUSTED
       if (true) {
