@@ -1,5 +1,5 @@
 /// <reference types="@webgpu/types" />
-import { hasByteMatrices, matrixConfigs } from './features.js';
+import { hasMatrices, matrixConfigs } from './features.js';
 import { requestKernelDevice } from './request.js';
 
 /** What this machine's GPU can do for the kernels. */
@@ -34,13 +34,13 @@ export async function describeAdapter(gpu: GPU | undefined): Promise<GpuDescript
   let matrix: boolean;
   try {
     const device = await requestKernelDevice(adapter);
-    matrix = hasByteMatrices(device, info);
+    matrix = hasMatrices(device, info);
     device.destroy();
   } catch (error) {
     return `the adapter gives no device: ${(error as Error).message}`;
   }
   const dot = '8-bit dot products';
-  const products = matrix ? `8-bit subgroup matrices at head sizes 64 and 128, else ${dot}` : dot;
+  const products = matrix ? `subgroup matrices at head sizes 64 and 128, else ${dot}` : dot;
   return {
     name: [info.vendor, info.architecture, info.device, info.description].filter(Boolean).join(' '),
     features: [...adapter.features].sort(),

@@ -149,20 +149,21 @@ function valueKernel(name: string, piece: Piece, shape: ShapeClass, recipe: Reci
 
 const MATRIX_DIRECTIVES = `enable chromium_experimental_subgroup_matrix;
 enable subgroups;
+enable f16;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
 diagnostic(off, subgroup_uniformity);`;
 
-/** Pairs of subgroups in a workgroup of the kernel on matrix units; each has 32 query rows. */
-const PAIRS = 2;
-/** Query rows of such a workgroup. */
-export const MATRIX_ROWS = PAIRS * 32;
+/** Query rows of a workgroup of the kernel on matrix units: 32 for each pair of subgroups. */
+export function matrixRows({ headSize }: ShapeClass): number {
+  // As many invocations as a tile of keys has 16 bytes.
+  return headSize;
+}
 
 /** For head sizes of 64 and 128, and as many values. */
 export function attendMatrix(shape: ShapeClass): Kernel {
   const key = `attend matrix ${className(shape)}`;
   const constants = {
-    PAIRS,
-    OPERAND_LOADS: (2 * shape.headSize) / (PAIRS * 64),
+    PAIRS: matrixRows(shape) / 32,
     ...variants(shape),
     ADJUSTED: shape.bias || shape.softcap,
     HEAD_SIZE: shape.headSize,

@@ -7,7 +7,7 @@ import {
   attendDot4,
   attendF32,
   attendMatrix,
-  MATRIX_ROWS,
+  matrixRows,
   type KernelOptions,
   quantiseRows,
   quantiseValues,
@@ -40,7 +40,7 @@ export interface Extras {
 }
 
 export interface PlanOptions extends KernelOptions {
-  /** Use 8-bit matrix units where they suit the attention. The device must have them. */
+  /** Use matrix units where they suit the attention. The device must have them. */
   readonly matrix: boolean;
 }
 
@@ -199,6 +199,7 @@ interface Packed {
 async function alignment(context: Context, scratch: Scratch, packed: Packed) {
   const { device, spec, shape, recipe, problem } = context;
   const { headSize, valueHeadSize } = shape;
+  const rows = matrixRows(shape);
   const { keyRows, valueBlocks } = packedSizes(spec, channelsOf(shape));
   const { batch, heads, kvHeads, queryLength } = spec;
   const queryHeads = batch * heads;
@@ -211,7 +212,7 @@ async function alignment(context: Context, scratch: Scratch, packed: Packed) {
     attendMatrix(shape),
   ]);
   // Matrices of the last rows reach past the end.
-  const queries = scratch.allocate('aligned queries', (queryHeads * queryLength + MATRIX_ROWS) * headSize);
+  const queries = scratch.allocate('aligned queries', (queryHeads * queryLength + rows) * headSize);
   const queryScales = scratch.allocate('scales of queries', queryHeads * queryLength * 4);
   const keys = scratch.allocate('aligned keys', keyHeads * keyRows * headSize);
   const keyScales = scratch.allocate('scales of keys', (keyHeads * keyRows * 4) / ALIGNED_ROWS);
@@ -259,7 +260,7 @@ async function alignment(context: Context, scratch: Scratch, packed: Packed) {
         bias,
         sinks,
       ),
-      workgroups: [Math.ceil(((heads / kvHeads) * queryLength) / MATRIX_ROWS), keyHeads, 1],
+      workgroups: [Math.ceil(((heads / kvHeads) * queryLength) / rows), keyHeads, 1],
     },
   ];
   return { unsuited, steps };

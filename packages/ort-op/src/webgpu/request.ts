@@ -1,8 +1,8 @@
 /// <reference types="@webgpu/types" />
-import { SUBGROUP_MATRIX, SUBGROUPS } from './features.js';
+import { F16, SUBGROUP_MATRIX, SUBGROUPS } from './features.js';
 
 /** Features that kernels or measurements use where an adapter has them. */
-const WANTED: readonly GPUFeatureName[] = [SUBGROUP_MATRIX, SUBGROUPS, 'shader-f16', 'timestamp-query'];
+const WANTED: readonly GPUFeatureName[] = [SUBGROUP_MATRIX, SUBGROUPS, F16, 'timestamp-query'];
 
 /** Limits that are raised to what the adapter has: large operands, and the memory of the kernels on matrix units. */
 const LIMITS = [
