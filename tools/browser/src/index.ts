@@ -3,9 +3,9 @@ import { delimiter, join } from 'node:path';
 import { chromium, type Page } from 'playwright-core';
 import { type Site, serve } from './serve.js';
 
-export { useSoftwareVulkan } from './software-vulkan.js';
 export type { Page } from 'playwright-core';
 export type { Site } from './serve.js';
+export { useSoftwareVulkan } from './software-vulkan.js';
 
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome', 'chrome', 'chrome.exe'];
 

@@ -20,8 +20,8 @@ export function useSoftwareVulkan(): boolean {
     process.env.VK_DRIVER_FILES = driver;
     process.env.VK_ICD_FILENAMES = driver;
     try {
-      // No addon, so that this throws; but what is loaded stays, and is found by its name.
-      process.dlopen({ exports: {} }, loader, constants.dlopen.RTLD_NOW | constants.dlopen.RTLD_GLOBAL);
+      // No addon, so that this throws; but what is loaded stays (RTLD_NODELETE of Linux), and is found by its name.
+      process.dlopen({ exports: {} }, loader, constants.dlopen.RTLD_NOW | 0x1000);
     } catch {}
     return true;
   }

@@ -33,7 +33,8 @@ const opened: GPU[] = [];
 export async function openDawn(options: DawnOptions = {}): Promise<GPU> {
   const { create, globals } = await dawnPackage();
   for (const [name, value] of Object.entries(globals)) {
-    if (!(name in globalThis)) Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
+    if (!(name in globalThis))
+      Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
   }
   const gpu = create([...SWITCHES, ...(options.switches ?? [])]);
   opened.push(gpu);

@@ -25,7 +25,9 @@ export async function openGpu(options: DawnOptions = {}): Promise<NodeGpu> {
   const gpu = await openDawn(options);
   const adapter = await gpu.requestAdapter({ powerPreference: 'high-performance' });
   if (!adapter) {
-    throw new MxattnError('WebGPU finds no adapter: no GPU, or no driver (Vulkan, Metal or Direct3D 12) for it');
+    throw new MxattnError(
+      'WebGPU finds no adapter: no GPU, or no driver (Vulkan, Metal or Direct3D 12) for it',
+    );
   }
   return { gpu, adapter, device: await requestKernelDevice(adapter) };
 }
