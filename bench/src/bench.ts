@@ -5,12 +5,14 @@ import { cpuBenchmark } from './cpu.js';
 import { llmBenchmark } from './llm.js';
 import type { Benchmark, Row } from './row.js';
 import { wasmBenchmark } from './wasm.js';
+import { webgpuBenchmark } from './webgpu.js';
 
 /** Every benchmark by the name it is asked for: `npm run bench -- cpu`. */
 const benchmarks: Readonly<Record<string, Benchmark>> = {
   cpu: cpuBenchmark,
   llm: llmBenchmark,
   wasm: wasmBenchmark,
+  webgpu: webgpuBenchmark,
 };
 
 const name = process.argv[2] ?? '';
@@ -30,12 +32,13 @@ if (benchmark) {
 
 function print(rows: readonly Row[]): void {
   const table = new Table();
-  for (const { name, shape, ours, peer, peerName, ratio, percentOfPeak } of rows) {
+  for (const { name, shape, ours, quantise, peer, peerName, ratio, percentOfPeak } of rows) {
     table.addRow({
       work: name,
       shape,
-      'ours, ms': ours.toFixed(2),
-      'peer, ms': peer.toFixed(2),
+      'ours, ms': ours.toFixed(ours < 1 ? 4 : 2),
+      ...(quantise === undefined ? {} : { 'quantise, ms': quantise.toFixed(3) }),
+      'peer, ms': peer.toFixed(peer < 1 ? 4 : 2),
       peer: peerName,
       ratio: ratio.toFixed(2),
       ...(percentOfPeak === undefined ? {} : { '% of peak': percentOfPeak.toFixed(0) }),

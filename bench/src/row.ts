@@ -5,6 +5,8 @@ export interface Row {
   readonly shape: string;
   /** Median time in milliseconds. */
   readonly ours: number;
+  /** Median time of quantising the operands, which `ours` leaves out. */
+  readonly quantise?: number;
   readonly peer: number;
   readonly peerName: string;
   /** peer / ours. */

@@ -5,6 +5,7 @@ import { type Site, serve } from './serve.js';
 
 export type { Page } from 'playwright-core';
 export type { Site } from './serve.js';
+export { useSoftwareVulkan } from './software-vulkan.js';
 
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome', 'chrome', 'chrome.exe'];
 

@@ -6,7 +6,7 @@ import { convertModel } from '../rewrite/index.js';
 import { sessionSchedule } from '../session/precision.js';
 import { StockSession } from '../session/stock-session.js';
 import type { MxattnSession } from '../session/types.js';
-import { requestDevice } from './device.js';
+import { type AdapterDevice, requestDevice } from './device.js';
 import { InplaceAttention } from './inplace-attention.js';
 import { InplaceSession } from './inplace-session.js';
 import type { WebSessionOptions } from './options.js';
@@ -21,7 +21,7 @@ interface Shared {
 
 const known = new WeakMap<GPUDevice, Promise<Shared>>();
 const carriers = new WeakMap<GPUDevice, Promise<string | undefined>>();
-let requested: Promise<GPUDevice> | undefined;
+let requested: Promise<AdapterDevice> | undefined;
 
 /**
  * Opens a model in onnxruntime-web on WebGPU with its attention replaced.
@@ -39,6 +39,7 @@ export async function createSession(
   const {
     ort,
     device: given,
+    adapterInfo: givenInfo,
     precision,
     schedule: asked,
     backend = 'auto',
@@ -46,7 +47,9 @@ export async function createSession(
     ...stock
   } = options;
   const plan = sessionSchedule(options) ?? schedule('f32');
-  const device = await (given ?? sharedDevice());
+  const { device, adapterInfo = device.adapterInfo } = given
+    ? { device: given, adapterInfo: givenInfo }
+    : await sharedDevice();
   const create = (model: Uint8Array) =>
     ort.InferenceSession.create(model, {
       ...stock,
@@ -61,7 +64,7 @@ export async function createSession(
     crossAttention: crossAttention ?? false,
   });
   const nodes = attentionNodes(model);
-  const shared = backend === 'carrier' ? undefined : await inplace(ort, create, device);
+  const shared = backend === 'carrier' ? undefined : await inplace(ort, create, device, adapterInfo);
   const obstacle = shared ? shared.obstacle : 'not asked for';
   if (obstacle !== undefined && backend === 'inplace') {
     throw new MxattnError(`attention cannot run in place in onnxruntime-web: ${obstacle}`);
@@ -106,11 +109,12 @@ function inplace(
   ort: typeof Ort,
   create: (model: Uint8Array) => Promise<Ort.InferenceSession>,
   device: GPUDevice,
+  adapterInfo: GPUAdapterInfo,
 ): Promise<Shared> {
   const before = known.get(device);
   if (before) return before;
   // Programs that are compiled from now on are seen, those of the test included.
-  const attention = new InplaceAttention(device);
+  const attention = new InplaceAttention(device, adapterInfo);
   const shared = inplaceObstacle(ort, create, attention).then((obstacle) => {
     if (obstacle !== undefined) attention.release();
     return { attention, obstacle };
@@ -132,12 +136,12 @@ function carrier(
   return obstacle;
 }
 
-function sharedDevice(): Promise<GPUDevice> {
-  requested ??= requestDevice().then((device) => {
-    void device.lost.then(() => {
+function sharedDevice(): Promise<AdapterDevice> {
+  requested ??= requestDevice().then((made) => {
+    void made.device.lost.then(() => {
       requested = undefined;
     });
-    return device;
+    return made;
   });
   requested.catch(() => {
     requested = undefined;

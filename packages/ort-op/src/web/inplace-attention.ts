@@ -1,6 +1,6 @@
 /// <reference types="@webgpu/types" />
 import { type AttentionSpec, type PrecisionName, precision } from '@mxattn/core';
-import { hasByteMatrices, isSoftware } from '../webgpu/features.js';
+import { hasMatrices, isSoftware } from '../webgpu/features.js';
 import { type Dispatch, type Interception, interceptDispatches } from '../webgpu/inplace/index.js';
 import { type AttentionKernels, type AttentionPlan, compileAttention } from '../webgpu/plan.js';
 import { type ShapeClass, shapeClass } from '../webgpu/shape-class.js';
@@ -49,7 +49,10 @@ export class InplaceAttention {
   private inPlace = 0;
   private readonly left: Record<string, number> = {};
 
-  constructor(private readonly device: GPUDevice) {
+  constructor(
+    private readonly device: GPUDevice,
+    private readonly adapterInfo: GPUAdapterInfo,
+  ) {
     this.interception = interceptDispatches(device, {
       [carrierPrograms.whole]: (dispatch, record) => {
         const output = carriedOutput(dispatch);
@@ -78,8 +81,8 @@ export class InplaceAttention {
   async prepare(shape: ShapeClass, name: PrecisionName): Promise<void> {
     const key = kernelKey(shape, name);
     if (this.kernels.has(key)) return;
-    const { device } = this;
-    const options = { unroll: !isSoftware(device), matrix: hasByteMatrices(device, device.adapterInfo) };
+    const { device, adapterInfo } = this;
+    const options = { unroll: !isSoftware(adapterInfo), matrix: hasMatrices(device, adapterInfo) };
     this.kernels.set(key, await compileAttention(device, shape, precision(name), options));
   }
 

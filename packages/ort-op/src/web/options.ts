@@ -16,6 +16,8 @@ export interface WebSessionOptions extends Ort.InferenceSession.SessionOptions {
   readonly ort: typeof Ort;
   /** The device of all sessions; default: one that is requested for the first session and then shared. */
   readonly device?: GPUDevice;
+  /** Of the device's adapter; default the device's own, which in Dawn's package for Node.js lacks the matrix units. */
+  readonly adapterInfo?: GPUAdapterInfo;
   /** One precision for every run and layer; default f32. */
   readonly precision?: PrecisionName;
   /** Precision by step, layer, phase and token: a schedule, its JSON or its string form. */

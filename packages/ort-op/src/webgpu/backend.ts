@@ -10,7 +10,7 @@ import {
   recipes,
   type ScoreTensor,
 } from '@mxattn/core';
-import { hasByteMatrices } from './features.js';
+import { hasMatrices } from './features.js';
 import { LARGEST_HEAD_SIZE } from './kernels.js';
 import { webgpuRecipes } from './operand-format.js';
 import { type PlanOptions, planAttention } from './plan.js';
@@ -28,8 +28,8 @@ export interface WebgpuBackendOptions {
    */
   readonly unroll?: boolean;
   /**
-   * Use 8-bit subgroup matrices where the device has them and they suit the attention; default true. Weights are then bytes
-   * under one exponent for each row.
+   * Use subgroup matrices where the device has them and they suit the attention; default true. Blocks of the operands then
+   * share scales, and weights are float16.
    */
   readonly matrix?: boolean;
   /** What the device's adapter says of itself, which names its matrix products; default that of the device. */
@@ -43,7 +43,7 @@ export interface WebgpuBackendOptions {
  */
 export function webgpuBackend(device: GPUDevice, options: WebgpuBackendOptions = {}): Backend {
   const { name = 'webgpu', unroll = true, matrix = true, adapterInfo = device.adapterInfo } = options;
-  const plan: PlanOptions = { unroll, matrix: matrix && hasByteMatrices(device, adapterInfo) };
+  const plan: PlanOptions = { unroll, matrix: matrix && hasMatrices(device, adapterInfo) };
   return {
     name,
     priority: 7,

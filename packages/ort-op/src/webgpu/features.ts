@@ -1,8 +1,9 @@
 /// <reference types="@webgpu/types" />
 
-/** Feature of Dawn that gives WGSL matrix units, and the one that gives it subgroups. */
+/** Feature of Dawn that gives WGSL matrix units, and the ones that give it subgroups and float16. */
 export const SUBGROUP_MATRIX = 'chromium-experimental-subgroup-matrix' as GPUFeatureName;
 export const SUBGROUPS: GPUFeatureName = 'subgroups';
+export const F16: GPUFeatureName = 'shader-f16';
 
 /** A shape of matrix products that an adapter has (Dawn's GPUSubgroupMatrixConfig). */
 export interface MatrixConfig {
@@ -14,7 +15,7 @@ export interface MatrixConfig {
 }
 
 /** What attend_matrix.wgsl asks of a device. */
-const MATRIX_WORKGROUP_MEMORY = 40 * 1024;
+const MATRIX_WORKGROUP_MEMORY = 46 * 1024;
 const MATRIX_STORAGE_BUFFERS = 9;
 const MATRIX_SUBGROUP = 32;
 
@@ -24,19 +25,21 @@ export function matrixConfigs(info: GPUAdapterInfo): readonly MatrixConfig[] {
 }
 
 /**
- * Whether the kernels on 8-bit matrix units run on this device.
+ * Whether the kernels on matrix units run on this device.
  *
  * @param info of the adapter: in Dawn's Node.js package that of the device lacks the matrix products.
  */
-export function hasByteMatrices(device: GPUDevice, info: GPUAdapterInfo): boolean {
+export function hasMatrices(device: GPUDevice, info: GPUAdapterInfo): boolean {
   const { features, limits } = device;
-  const products = matrixConfigs(info).filter(({ M, N, K }) => M === 16 && N === 16 && K === 32);
-  const has = (type: string) => products.some(({ componentType }) => componentType === type);
+  const has = (type: string, result: string, depth: number) =>
+    matrixConfigs(info).some(
+      ({ componentType, resultComponentType, M, N, K }) =>
+        componentType === type && resultComponentType === result && M === 16 && N === 16 && K === depth,
+    );
   return (
-    features.has(SUBGROUP_MATRIX) &&
-    features.has(SUBGROUPS) &&
-    has('i8') &&
-    has('u8') &&
+    [SUBGROUP_MATRIX, SUBGROUPS, F16].every((feature) => features.has(feature)) &&
+    has('i8', 'i32', 32) &&
+    has('f16', 'f32', 16) &&
     info.subgroupMinSize === MATRIX_SUBGROUP &&
     info.subgroupMaxSize === MATRIX_SUBGROUP &&
     limits.maxComputeWorkgroupStorageSize >= MATRIX_WORKGROUP_MEMORY &&
@@ -44,9 +47,13 @@ export function hasByteMatrices(device: GPUDevice, info: GPUAdapterInfo): boolea
   );
 }
 
-/** Whether the device is a processor: there, code that is repeated for registers only takes long to compile. */
-export function isSoftware({ adapterInfo }: GPUDevice): boolean {
-  const { architecture, description, device, isFallbackAdapter } = adapterInfo;
+/** Whether an adapter is a processor: there, code that is repeated for registers only takes long to compile. */
+export function isSoftware({
+  architecture,
+  description,
+  device,
+  isFallbackAdapter,
+}: GPUAdapterInfo): boolean {
   return (
     isFallbackAdapter ||
     /swiftshader|llvmpipe|lavapipe|basic render/i.test(`${architecture} ${description} ${device}`)

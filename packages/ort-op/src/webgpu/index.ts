@@ -1,3 +1,12 @@
 export { type WebgpuBackendOptions, webgpuBackend } from './backend.js';
+export { describeAdapter, type GpuDescription } from './describe.js';
 export { KvCache, type KvCacheShape, type TokenBuffers } from './kv-cache.js';
+export {
+  type AttentionBuffers,
+  type AttentionPlan,
+  type Extras,
+  type PlanOptions,
+  planAttention,
+} from './plan.js';
+export { requestKernelDevice } from './request.js';
 export { encode, type Step } from './steps.js';

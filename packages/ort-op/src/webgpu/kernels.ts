@@ -1,6 +1,6 @@
 import { type BlockScheme, hasHadamard, type Recipe, recipes } from '@mxattn/core';
 import { type Constants, compose, type Piece } from './compose.js';
-import { elementConstants, spareBits, weightConstants } from './operand-format.js';
+import { elementConstants, spareBits } from './operand-format.js';
 import { BLOCK, channelsOf, className, type ShapeClass } from './shape-class.js';
 
 /** A kernel before it is compiled. */
@@ -72,13 +72,12 @@ export function quantiseValues(shape: ShapeClass, recipe: Recipe, marks: boolean
 }
 
 /** @param marks only heads that are marked as unsuited for matrix units. */
-export function attendDot4(shape: ShapeClass, recipe: Recipe, options: KernelOptions, marks = false): Kernel {
+export function attendDot4(shape: ShapeClass, options: KernelOptions, marks = false): Kernel {
   const { headBlocks, chunkBlocks, chunks, rowVectors, valueChunk, valueChannels } = channelsOf(shape);
   return kernel(
-    `attend dot4 ${className(shape, recipe)}${marks ? ' marks' : ''}`,
+    `attend dot4 ${className(shape)}${marks ? ' marks' : ''}`,
     ['problem', 'rows', 'fused_softmax', 'normalise', 'attend_dot4'],
     {
-      ...weightConstants(recipe),
       ...variants(shape),
       ADJUSTED: shape.bias || shape.softcap,
       MARKS: marks,
@@ -150,13 +149,21 @@ function valueKernel(name: string, piece: Piece, shape: ShapeClass, recipe: Reci
 
 const MATRIX_DIRECTIVES = `enable chromium_experimental_subgroup_matrix;
 enable subgroups;
+enable f16;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
 diagnostic(off, subgroup_uniformity);`;
+
+/** Query rows of a workgroup of the kernel on matrix units: 32 for each pair of subgroups. */
+export function matrixRows({ headSize }: ShapeClass): number {
+  // As many invocations as a tile of keys has 16 bytes.
+  return headSize;
+}
 
 /** For head sizes of 64 and 128, and as many values. */
 export function attendMatrix(shape: ShapeClass): Kernel {
   const key = `attend matrix ${className(shape)}`;
   const constants = {
+    PAIRS: matrixRows(shape) / 32,
     ...variants(shape),
     ADJUSTED: shape.bias || shape.softcap,
     HEAD_SIZE: shape.headSize,
@@ -199,6 +206,8 @@ export function cacheValues(headSize: number): Kernel {
 export function appendToken(headSize: number): Kernel {
   return cacheKernel('append', ['cache', 'elements', 'append'], headSize, {
     ...elementConstants(recipes.mxfp4.queryKey!),
+    HADAMARD_BITS: Math.log2(headSize),
+    HADAMARD_ROUNDS: Math.ceil(Math.log2(headSize) / 3),
     HADAMARD_NORM: Math.fround(1 / Math.sqrt(headSize)),
   });
 }

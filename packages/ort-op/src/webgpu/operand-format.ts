@@ -21,12 +21,12 @@ export function spareBits({ format }: BlockScheme): number {
   return Math.floor(Math.log2(127 / (max * 2 ** mantissaBits)));
 }
 
-/** Constants of fused_softmax.wgsl: weights are E2M3 in bits of bf16. */
-export function weightConstants({ softmax }: Recipe): Constants {
+/** weightCarry of problem.wgsl: weights are E2M3 in bits of bf16. */
+export function weightCarry({ softmax }: Recipe): number {
   const { weights } = softmax;
   const ceil = weights.kind === 'exponential' && weights.operand?.scale === 'ceil';
   const { max, maxExponent } = elementFormats.e2m3;
-  return { WEIGHT_CARRY: ceil ? carry(max / 2 ** maxExponent, 7) : 0 };
+  return ceil ? carry(max / 2 ** maxExponent, 7) : 0;
 }
 
 /** What, added to the bits of a significand above `largest`, carries into the exponent. */

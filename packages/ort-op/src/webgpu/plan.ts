@@ -8,11 +8,13 @@ import {
   attendF32,
   attendMatrix,
   type KernelOptions,
+  matrixRows,
   quantiseRows,
   quantiseValues,
   rowGroups,
   topValueScales,
 } from './kernels.js';
+import { weightCarry } from './operand-format.js';
 import { type OperandLayouts, PROBLEM_BYTES, packedSizes, problemUniform } from './problem.js';
 import { channelsOf, type ShapeClass, shapeClass, suitsMatrix } from './shape-class.js';
 import { bindings, compiled, Scratch, type Step } from './steps.js';
@@ -38,7 +40,7 @@ export interface Extras {
 }
 
 export interface PlanOptions extends KernelOptions {
-  /** Use 8-bit matrix units where they suit the attention. The device must have them. */
+  /** Use matrix units where they suit the attention. The device must have them. */
   readonly matrix: boolean;
 }
 
@@ -94,7 +96,13 @@ export async function compileAttention(
       const update: AttentionPlan['update'] = (next, { biasStrides }, layouts) => {
         current.spec = next;
         const sizes = packedSizes(capacity, channelsOf(shape));
-        const uniform = problemUniform(next, sizes, biasStrides ?? [0, 0, 0, 0], layouts);
+        const uniform = problemUniform(
+          next,
+          sizes,
+          biasStrides ?? [0, 0, 0, 0],
+          weightCarry(recipe),
+          layouts,
+        );
         device.queue.writeBuffer(problem, 0, uniform);
       };
       update(spec, extras, layouts);
@@ -175,7 +183,7 @@ async function quantisedKernels(kernels: KernelContext): Promise<Planner> {
     quantiseRows(shape, recipe, false),
     quantiseRows(shape, recipe, true),
     quantiseValues(shape, recipe, matrix),
-    attendDot4(shape, recipe, options, matrix),
+    attendDot4(shape, options, matrix),
   ]);
   const aligning = matrix ? await alignmentKernels(kernels) : null;
   const pipelines = await compiling;
@@ -256,9 +264,6 @@ interface Packed {
   readonly valueScales: GPUBufferBinding;
 }
 
-/** Query rows of a workgroup of attend_matrix.wgsl: ROWS there. */
-const MATRIX_ROWS = 128;
-
 type Alignment = (
   context: Context,
   scratch: Scratch,
@@ -292,13 +297,14 @@ function alignment(
 ) {
   const { capacity, shape, problem } = context;
   const { headSize, valueHeadSize } = shape;
+  const rows = matrixRows(shape);
   const { keyRows } = packedSizes(capacity, channelsOf(shape));
   const { batch, heads, kvHeads, queryLength } = capacity;
   const used = () => packedSizes(context.spec, channelsOf(shape));
   const queryHeads = batch * heads;
   const keyHeads = batch * kvHeads;
   // Matrices of the last rows reach past the end.
-  const queries = scratch.allocate('aligned queries', (queryHeads * queryLength + MATRIX_ROWS) * headSize);
+  const queries = scratch.allocate('aligned queries', (queryHeads * queryLength + rows) * headSize);
   const queryScales = scratch.allocate('scales of queries', queryHeads * queryLength * 4);
   const keys = scratch.allocate('aligned keys', keyHeads * keyRows * headSize);
   const keyScales = scratch.allocate('scales of keys', (keyHeads * keyRows * 4) / ALIGNED_ROWS);
@@ -346,7 +352,7 @@ function alignment(
         bias,
         sinks,
       ),
-      workgroups: [Math.ceil(((heads / kvHeads) * context.spec.queryLength) / MATRIX_ROWS), keyHeads, 1],
+      workgroups: [Math.ceil(((heads / kvHeads) * context.spec.queryLength) / rows), keyHeads, 1],
     },
   ];
   return { unsuited, steps };

@@ -50,13 +50,14 @@ export interface OperandLayouts {
 }
 
 /** Size of the struct Problem of problem.wgsl. */
-export const PROBLEM_BYTES = 4 * (8 + 5 * 4 + 4);
+export const PROBLEM_BYTES = 4 * (8 + 5 * 4 + 8);
 
 /** The struct Problem of problem.wgsl. */
 export function problemUniform(
   spec: AttentionSpec,
   sizes: PackedSizes,
   biasStrides: readonly number[],
+  weightCarry = 0,
   layouts: OperandLayouts = { query: spec.layout, key: spec.layout, value: spec.layout, output: spec.layout },
 ): Uint32Array<ArrayBuffer> {
   const { batch, heads, kvHeads, queryLength, keyLength, headSize, valueHeadSize, window } = spec;
@@ -80,6 +81,8 @@ export function problemUniform(
     sizes.valueBlocks,
     sizes.valueScales / 16,
     batch,
+    // Uniform structs end at a multiple of 16 bytes.
+    ...[weightCarry, 0, 0, 0],
   );
   new Float32Array(words.buffer).set(
     [spec.softcap * Math.LOG2E, Math.fround(Math.fround(spec.scale) * Math.LOG2E)],

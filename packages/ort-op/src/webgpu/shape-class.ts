@@ -1,4 +1,4 @@
-import type { AttentionSpec, Recipe } from '@mxattn/core';
+import type { AttentionSpec } from '@mxattn/core';
 
 /** Elements under one scale. */
 export const BLOCK = 32;
@@ -58,10 +58,10 @@ export function channelsOf({ headSize, valueHeadSize }: ShapeClass): Channels {
 }
 
 /** A short name of a shape class, for keys of pipelines. */
-export function className(shape: ShapeClass, recipe?: Recipe): string {
+export function className(shape: ShapeClass): string {
   const { headSize, valueHeadSize, softcap, bias, sinks } = shape;
   const flags = [softcap && 'softcap', bias && 'bias', sinks && 'sinks'].filter(Boolean);
-  return [recipe?.name, headSize, valueHeadSize, ...flags].filter((part) => part !== undefined).join(' ');
+  return [headSize, valueHeadSize, ...flags].join(' ');
 }
 
 /** Whether attend_matrix.wgsl has this head size. */

@@ -4,7 +4,7 @@
 // Queries become integers by words, [group of SERVED heads][HEAD_SIZE / 4 words, then BLOCKS scales], 4 bytes for each of
 // the heads.
 //
-// Workgroup memory: 12 bytes an invocation.
+// Workgroup memory: 16 bytes an invocation, and 16.
 
 @group(0) @binding(0) var<uniform> cache: Cache;
 @group(0) @binding(1) var<storage, read> query: array<f32>;
@@ -17,33 +17,51 @@
 @group(0) @binding(8) var<storage, read_write> valueScales: array<u32>;
 @group(0) @binding(9) var<storage, read_write> tail: array<f32>;
 
-var<workgroup> elements: array<f32, HEAD_SIZE>;
-var<workgroup> magnitudes: array<u32, HEAD_SIZE>;
+// Two buffers, so that one barrier separates writing from reading.
+var<workgroup> elements: array<array<f32, HEAD_SIZE>, 2>;
+var<workgroup> magnitudes: array<vec4<u32>, HEAD_SIZE / 4u>;
 var<workgroup> bytes: array<u32, HEAD_SIZE>;
+var<workgroup> scales: array<u32, BLOCKS>;
 
-/** The Walsh-Hadamard transform of a row, one channel an invocation. */
+/**
+ * The Walsh-Hadamard transform of a row, one channel an invocation, three index bits at a time: each invocation adds 8
+ * elements in the order of the butterflies.
+ */
 fn rotated(x: f32, channel: u32) -> f32 {
   var y = x;
-  for (var bit = 1u; bit < HEAD_SIZE; bit <<= 1u) {
-    elements[channel] = y;
+#unroll round HADAMARD_ROUNDS
+  {
+    const shift = 3u * round;
+    elements[round % 2u][channel] = y;
     workgroupBarrier();
-    let other = elements[channel ^ bit];
-    y = select(y + other, other - y, (channel & bit) != 0u);
-    workgroupBarrier();
+    let base = channel & ~(7u << shift);
+    var sums: array<f32, 8>;
+#unroll i 8u
+    sums[i] = elements[round % 2u][min(base | (i << shift), HEAD_SIZE - 1u)];
+#end
+#unroll bit 3u
+    if (shift + bit < HADAMARD_BITS) {
+      let negative = ((channel >> (shift + bit)) & 1u) != 0u;
+#unroll i 4u
+      if (i < (4u >> bit)) {
+        sums[i] = select(sums[2u * i] + sums[2u * i + 1u], sums[2u * i] - sums[2u * i + 1u], negative);
+      }
+#end
+    }
+#end
+    y = sums[0];
   }
+#end
   return y * HADAMARD_NORM;
 }
 
 /** Bits of the largest magnitude in the block of a channel. */
 fn largestOfBlock(x: f32, channel: u32) -> u32 {
-  magnitudes[channel] = bitcast<u32>(x) & 0x7fffffffu;
-  for (var bit = 16u; bit > 0u; bit >>= 1u) {
-    workgroupBarrier();
-    let other = magnitudes[channel ^ bit];
-    workgroupBarrier();
-    magnitudes[channel] = max(magnitudes[channel], other);
-  }
-  return magnitudes[channel];
+  magnitudes[channel / 4u][channel % 4u] = bitcast<u32>(x) & 0x7fffffffu;
+  workgroupBarrier();
+  var top = magnitudes[channel / 32u * 8u];
+  for (var i = 1u; i < 8u; i++) { top = max(top, magnitudes[channel / 32u * 8u + i]); }
+  return max(max(top.x, top.y), max(top.z, top.w));
 }
 
 /** E8M0 code of a block's scale. */
@@ -65,7 +83,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let largest = largestOfBlock(x, channel);
   let exponent = scaleExponent(largest);
   bytes[channel] = codeOf(elementInteger(x * inversePower(exponent)));
-  magnitudes[channel] = scaleCode(exponent, largest);
+  if (channel % 32u == 0u) { scales[channel / 32u] = scaleCode(exponent, largest); }
   let v = value[head * HEAD_SIZE + channel];
   tail[(head * 32u + token % 32u) * HEAD_SIZE + channel] = v;
   workgroupBarrier();
@@ -78,7 +96,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
   if (channel == 0u) {
     var word = 0u;
-    for (var i = 0u; i < BLOCKS; i++) { word |= magnitudes[i * 32u] << (8u * i); }
+    for (var i = 0u; i < BLOCKS; i++) { word |= scales[i] << (8u * i); }
     keyScales[panel * 32u + token % 32u] = word;
   }
   if (token % 32u == 31u) { quantisePanel(head, panel, channel, v); }
@@ -98,11 +116,13 @@ fn quantisePanel(head: u32, panel: u32, channel: u32, newest: f32) {
     words[i / 8u] |= codeOf(elementInteger(x * inverse)) << (8u * (i % 4u) + 4u * (i / 4u % 2u));
   }
   values[panel * HEAD_SIZE + channel] = words;
-  elements[channel] = bitcast<f32>(scaleCode(exponent, largest));
+  // What reads the key's codes is done.
+  workgroupBarrier();
+  bytes[channel] = scaleCode(exponent, largest);
   workgroupBarrier();
   if (channel < HEAD_SIZE / 4u) {
     var word = 0u;
-    for (var i = 0u; i < 4u; i++) { word |= bitcast<u32>(elements[4u * channel + i]) << (8u * i); }
+    for (var i = 0u; i < 4u; i++) { word |= bytes[4u * channel + i] << (8u * i); }
     valueScales[panel * (HEAD_SIZE / 4u) + channel] = word;
   }
 }

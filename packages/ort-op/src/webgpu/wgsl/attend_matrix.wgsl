@@ -1,21 +1,22 @@
-// Attention on 8-bit subgroup matrices of 16 x 16 x 32.
+// Attention on subgroup matrices: scores on 8-bit ones of 16 x 16 x 32, the product with values on float16 ones of 16 x 16 x 16
+// that accumulate in float32.
 //
-// A workgroup has 128 query rows of one key/value head and 32 keys at a time. Two subgroups of 32 share 32 rows ("pair"): each
-// multiplies 16 of the keys with all rows, weighs 16 of the rows, and accumulates half of the channels of all rows.
-// While one tile is weighed, the next keys and these values go from registers to workgroup memory and the ones after
-// them are loaded.
+// A workgroup has PAIRS times 32 query rows of one key/value head and 32 keys at a time. Two subgroups of 32 share 32 rows
+// ("pair"): each multiplies 16 of the keys with all rows, weighs 16 of the rows, and accumulates half of the channels of
+// all rows. While one tile is weighed, the next keys and these values go from registers to workgroup memory and the
+// ones after them are loaded.
 //
-// Accumulators of matrix units can neither be read nor scaled by row, so weights are bytes under one exponent for each
-// row: a weight is 2^(score - low - 8), by Schraudolph's map (arXiv 2611.09225) with 8 fraction bits, rounded to an
-// integer of 0 to 252. Values are bytes biased by 128; what that adds is 128 times the row's sum of weights, which is
-// subtracted at the end. The first tile's maximum gets the weight 32. Higher scores up to 252 fit; beyond, `low` rises
-// by whole powers of two and everything accumulated shifts right. Where all weights of a tile are below 2 and what is
-// to come may still count, `low` falls and everything shifts left: after a hot first key the rest does not vanish.
+// Accumulators of matrix units can neither be read nor scaled by row, so the reference of a row must hardly ever move. It is
+// the maximum of the row's first tile (Fused-Softmax, arXiv 2611.09225); weights, by Schraudolph's map straight to
+// float16 bits, keep their precision from 2^-14 to 2^15 of it. (8-bit weights under one exponent have a range that
+// random scores leave in every seventh tile of 128 rows.) Beyond that the reference rises, and what was accumulated
+// goes through workgroup memory to be scaled.
 //
-// Scores accumulate from 0x4B400000, so that their bits are those of the float 12582912 + score.
+// Values are 8-bit integers under one scale for each channel, biased by 128; they become float16, exactly, on their way to
+// workgroup memory. Scores accumulate from 0x4B400000, so that their bits are those of the float 12582912 + score.
 //
-// Workgroup memory, bytes: scores 20480, weights 6144, keys 2 x 16 x (HEAD_SIZE + 16), values 2 x VALUE_SIZE / 2 x 48, rows
-// 1540: 39 KiB at 128 channels. Rows are padded by 16 or 32 bytes against bank conflicts.
+// Workgroup memory, bytes: of each pair scores 5120, weights 2560, rows 256; keys 32 x (HEAD_SIZE + 16), values
+// VALUE_SIZE x 80: 45.3 KiB for four pairs at 128 channels. Rows are padded by 16 or 32 bytes against bank conflicts.
 
 @group(0) @binding(0) var<uniform> problem: Problem;
 @group(0) @binding(1) var<storage, read> queries: array<vec4<u32>>;
@@ -36,125 +37,94 @@
 alias Left = subgroup_matrix_left<i8, 32, 16>;
 alias Right = subgroup_matrix_right<i8, 16, 32>;
 alias Scores = subgroup_matrix_result<i32, 16, 16>;
-alias Weights = subgroup_matrix_left<u8, 32, 16>;
-alias Values = subgroup_matrix_right<u8, 16, 32>;
-alias Outputs = subgroup_matrix_result<u32, 16, 16>;
+alias Weights = subgroup_matrix_left<f16, 16, 16>;
+alias Values = subgroup_matrix_right<f16, 16, 16>;
+alias Outputs = subgroup_matrix_result<f32, 16, 16>;
 
-const ROWS = 128u;
+const ROWS = PAIRS * 32u;
+const THREADS = PAIRS * 64u;
 const TILE = 32u;
 const MAGIC = 12582912f;
 // Vectors of 16 bytes: of a row of queries and keys, of a padded row of keys, values, weights and scores.
 const ROW_VECTORS = HEAD_SIZE / 16u;
 const KEY_STRIDE = ROW_VECTORS + 1u;
-const VALUE_STRIDE = 3u;
-const WEIGHT_STRIDE = 3u;
+const VALUE_STRIDE = 5u;
+const WEIGHT_STRIDE = 5u;
 const SCORE_STRIDE = 10u;
 const CHANNELS = VALUE_SIZE / 2u;
-const IDLE_FOR_VALUES = 256u - VALUE_SIZE * 2u;
-// Range of the exponential: 16 octaves of 256 steps, of which the last 8 would round to 256.
-const OCTAVES = 16f;
-const HIGHEST = 16f - 8f / 256f;
-// Where the first maximum comes to lie above `low`: a weight of 2^5.
-const HEIGHT = 13f;
-// Of a tile whose weights are all below 2.
-const LOWEST_HEIGHT = 9f;
-// Schraudolph's map without a correction is that much too high on average; only a sink needs to know.
-const CORRECTION = 60801f / 1048576f;
-// `low` of a row that has seen no key: above MASKED, below all else.
+const TILE_VECTORS = TILE * ROW_VECTORS;
+// Float16 bits are 1024 steps for each octave.
+const STEPS = 1024f;
+// Schraudolph's correction with the least rms ripple, and where the weight 1 lies.
+const ONE = 15f - 60801f / 1048576f;
+// Above the reference; the largest float16 is just below 2^16.
+const HIGHEST = 15.9f;
+// The reference of a row that has seen no key: above MASKED, below all else.
 const UNSEEN = -3.2e38f;
-// What u8 products may add up to in all: 2^24 times 255 fits a u32.
-const LARGEST_SUM = 16777216f;
 
-var<workgroup> scores: array<array<vec4<u32>, 32u * SCORE_STRIDE>, 4>;
-var<workgroup> weights: array<array<vec4<u32>, 32u * WEIGHT_STRIDE>, 4>;
+var<workgroup> scores: array<array<vec4<u32>, 32u * SCORE_STRIDE>, PAIRS>;
+var<workgroup> weights: array<array<vec4<u32>, 32u * WEIGHT_STRIDE>, PAIRS>;
 var<workgroup> keyTile: array<array<vec4<u32>, 16u * KEY_STRIDE>, 2>;
 var<workgroup> valueTile: array<array<vec4<u32>, CHANNELS * VALUE_STRIDE>, 2>;
-// Of each row: by how many bits the accumulators shift; in the end the normaliser and the sum of weights.
-var<workgroup> shifts: array<i32, ROWS>;
-var<workgroup> normalisers: array<f32, ROWS>;
-var<workgroup> sums: array<f32, ROWS>;
+// Of each row: the factor by which its accumulators must shrink, and in the end the normaliser.
+var<workgroup> factors: array<f32, ROWS>;
 // Whether any row of the workgroup needs more than the usual for this tile; whether accumulators must shift.
 var<workgroup> unusual: u32;
 var<workgroup> rescale: u32;
 
 /**
- * Of a height above `low`, in units of OCTAVES: bits whose low byte is the weight, above those of 2^23. A height above HIGHEST
- * spills into the next byte.
+ * Of a height above the reference, in STEPS of an octave: bits whose low half is the weight as a float16, above 0x4B400000.
  */
 fn weight(height: f32) -> u32 {
-  // The low 16 bits of the first sum are the top bits of the float 2^(-8 + OCTAVES * height), one too far right.
-  let exponential = bitcast<u32>(fma(saturate(height), OCTAVES * 256f, MAGIC + 119f * 256f)) << 15u;
-  return bitcast<u32>(bitcast<f32>(exponential) + 8388608f);
+  return bitcast<u32>(max(height, -ONE * STEPS) + (MAGIC + ONE * STEPS));
 }
 
-/** The height above which what is to come, were all of it as high, counts against the sum of weights so far. */
-fn fallHeight(sum: f32, remaining: f32) -> f32 {
-  return 8f - 5f + log2(max(sum, 1e-6f) / remaining);
+/** The sum of four weights, as they are. */
+fn total(words: vec2<u32>) -> f32 {
+  let a = unpack2x16float(words.x);
+  let b = unpack2x16float(words.y);
+  return (a.x + a.y) + (b.x + b.y);
 }
 
-/**
- * By how many octaves `low` must move for a tile whose largest score lies at this height.
- *
- * @param sum of the weights so far.
- * @param remaining keys from this tile on.
- */
-fn shiftFor(height: f32, sum: f32, remaining: f32) -> f32 {
-  if (height > HIGHEST) { return ceil(height - HIGHEST); }
-  if (height < LOWEST_HEIGHT && height > fallHeight(sum, remaining)) {
-    let room = floor(log2((LARGEST_SUM - 252f * remaining) / max(sum, 1f)));
-    return -max(min(ceil(HEIGHT - height), room), 0f);
-  }
-  return 0f;
+/** Two weights in a word. */
+fn packed(low: u32, high: u32) -> u32 {
+  return low + (high << 16u) - 0x4B400000u;
 }
 
-fn packedWeights(heights: vec4<f32>) -> u32 {
-  return weight(heights.x) + (weight(heights.y) << 8u) + (weight(heights.z) << 16u) + (weight(heights.w) << 24u)
-    - 0x4B000000u;
+// Keys and values of a tile are copied by all invocations, 16 bytes each: PAIRS is HEAD_SIZE / 32.
+
+fn placeKey(vector: u32, x: vec4<u32>) {
+  let key = vector / ROW_VECTORS;
+  keyTile[key / 16u][key % 16u * KEY_STRIDE + vector % ROW_VECTORS] = x;
 }
 
-fn shiftedBy(x: vec4<u32>, bits: i32) -> vec4<u32> {
-  if (bits <= 0) { return x << vec4(u32(-bits)); }
-  let right = u32(min(bits, 31));
-  return (x + vec4((1u << right) >> 1u)) >> vec4(right);
+/** Bytes 0 and 2 of a word that are biased by 128, as float16. As low bits of 1024 they are the float16 1024 + byte. */
+fn halves(word: u32) -> u32 {
+  return bitcast<u32>(bitcast<vec2<f16>>((word & 0x00ff00ffu) | 0x64006400u) - vec2<f16>(1152h));
 }
 
-// Of the 256 invocations the first copy keys and the last values, 16 bytes each.
-
-fn loadKeys(at: u32, tile: u32, index: u32) -> vec4<u32> {
-  if (index >= TILE * ROW_VECTORS) { return vec4<u32>(); }
-  return keys[at + tile * (TILE * ROW_VECTORS) + index];
-}
-
-fn stageKeys(x: vec4<u32>, index: u32) {
-  if (index >= TILE * ROW_VECTORS) { return; }
-  let key = index / ROW_VECTORS;
-  keyTile[key / 16u][key % 16u * KEY_STRIDE + index % ROW_VECTORS] = x;
-}
-
-fn loadValues(at: u32, tile: u32, index: u32) -> vec4<u32> {
-  if (index < IDLE_FOR_VALUES) { return vec4<u32>(); }
-  return values[at + tile * (VALUE_SIZE * 2u) + index - IDLE_FOR_VALUES];
-}
-
-fn stageValues(x: vec4<u32>, index: u32) {
-  if (index < IDLE_FOR_VALUES) { return; }
-  let channel = (index - IDLE_FOR_VALUES) / 2u;
-  valueTile[channel / CHANNELS][channel % CHANNELS * VALUE_STRIDE + index % 2u] = x;
+fn placeValue(vector: u32, x: vec4<u32>) {
+  let channel = vector / 2u;
+  let at = channel % CHANNELS * VALUE_STRIDE + vector % 2u * 2u;
+  valueTile[channel / CHANNELS][at] = vec4(halves(x.x), halves(x.x >> 8u), halves(x.y), halves(x.y >> 8u));
+  valueTile[channel / CHANNELS][at + 1u] = vec4(halves(x.z), halves(x.z >> 8u), halves(x.w), halves(x.w >> 8u));
 }
 
 #block multiplyValues
+#unroll k 2u
 {
-  let weightsA = subgroupMatrixLoad<Weights, row_major>(&weights[pair], 0u, WEIGHT_STRIDE);
-  let weightsB = subgroupMatrixLoad<Weights, row_major>(&weights[pair], 16u * WEIGHT_STRIDE, WEIGHT_STRIDE);
+  let weightsA = subgroupMatrixLoad<Weights, row_major>(&weights[pair], 2u * $k, WEIGHT_STRIDE);
+  let weightsB = subgroupMatrixLoad<Weights, row_major>(&weights[pair], 16u * WEIGHT_STRIDE + 2u * $k, WEIGHT_STRIDE);
 #unroll n VALUE_SIZE / 32u
-  let values$n = subgroupMatrixLoad<Values, col_major>(&valueTile[member], 16u * $n * VALUE_STRIDE, VALUE_STRIDE);
+  let values$n = subgroupMatrixLoad<Values, col_major>(&valueTile[member], 16u * $n * VALUE_STRIDE + 2u * $k, VALUE_STRIDE);
   outputA$n = subgroupMatrixMultiplyAccumulate(weightsA, values$n, outputA$n);
   outputB$n = subgroupMatrixMultiplyAccumulate(weightsB, values$n, outputB$n);
 #end
 }
+#end
 #endblock
 
-@compute @workgroup_size(32, 8)
+@compute @workgroup_size(32, PAIRS * 2u)
 fn main(
   @builtin(workgroup_id) group: vec3<u32>,
   @builtin(local_invocation_id) id: vec3<u32>,
@@ -184,34 +154,32 @@ fn main(
   let queryB$b = subgroupMatrixLoad<Left, row_major>(&queries, queriesAt + 16u * ROW_VECTORS + 2u * $b, ROW_VECTORS);
 #end
 #unroll n VALUE_SIZE / 32u
-  var outputA$n = Outputs(0u);
-  var outputB$n = Outputs(0u);
+  var outputA$n = Outputs(0f);
+  var outputB$n = Outputs(0f);
 #end
 
   // The row that this invocation weighs; its neighbour has the other keys of it.
   let rowOfPair = member * 16u + (lane >> 1u);
   let odd = lane & 1u;
   let scoresAt = rowOfPair * SCORE_STRIDE + odd;
+  let weightsAt = rowOfPair * WEIGHT_STRIDE + odd * 2u;
   let queryScale = queryScales[head * rows + min(pairRow + rowOfPair, rows - 1u)];
-  var low = UNSEEN;
+  var reference = UNSEEN;
   var sum = 0f;
 
-  var nextKeys: vec4<u32>;
-  var nextValues: vec4<u32>;
-  nextKeys = loadKeys(keysAt, firstTile, index);
-  stageKeys(nextKeys, index);
-  nextKeys = loadKeys(keysAt, min(firstTile + 1u, lastTile), index);
-  nextValues = loadValues(valuesAt, firstTile, index);
+  placeKey(index, keys[keysAt + firstTile * TILE_VECTORS + index]);
+  var nextKeys = keys[keysAt + min(firstTile + 1u, lastTile) * TILE_VECTORS + index];
+  var nextValues = values[valuesAt + firstTile * TILE_VECTORS + index];
   let keyScalesAt = head * (problem.keyRows / TILE);
   var keyScale = keyScales[keyScalesAt + firstTile];
   workgroupBarrier();
   var tile = firstTile;
   // Of the current tile; scores are unit * x + offset.
   var unit: f32;
-  var tileSum: u32;
+  var tileSum: f32;
   loop {
-    // Tiles in which all is as usual; the others leave the loop in the middle. The accumulators of these 256 invocations
-    // fill half of the registers of a multiprocessor: what is rare must not take any.
+    // Tiles in which all is as usual; the others leave the loop in the middle. Accumulators and
+    // queries take 96 of an invocation's registers: what is rare must not take any.
     for (; tile <= lastTile; tile++) {
       {
         var scoresA = Scores(0x4B400000);
@@ -226,10 +194,10 @@ fn main(
       }
       unit = queryScale * keyScale;
       workgroupBarrier();
-      stageKeys(nextKeys, index);
-      stageValues(nextValues, index);
-      nextKeys = loadKeys(keysAt, min(tile + 2u, lastTile), index);
-      nextValues = loadValues(valuesAt, min(tile + 1u, lastTile), index);
+      placeKey(index, nextKeys);
+      placeValue(index, nextValues);
+      nextKeys = keys[keysAt + min(tile + 2u, lastTile) * TILE_VECTORS + index];
+      nextValues = values[valuesAt + min(tile + 1u, lastTile) * TILE_VECTORS + index];
       keyScale = keyScales[keyScalesAt + min(tile + 1u, lastTile)];
 #if ADJUSTED
       if (true) {
@@ -238,25 +206,30 @@ fn main(
 #endif
         unusual = 1u;
       } else {
-        let offset = -MAGIC * unit;
-        let step = unit * (1f / OCTAVES);
-        let start = (offset - low) * (1f / OCTAVES);
-        var top = vec4<f32>();
-        tileSum = 0u;
+        // Both exact: units are powers of two, and references multiples of them.
+        let step = unit * STEPS;
+        let start = (-MAGIC * unit - reference) * STEPS;
+        var top = 0u;
+        tileSum = 0f;
+        var words: array<vec2<u32>, 4>;
 #unroll i 4u
-        let x$i = bitcast<vec4<f32>>(scores[pair][scoresAt + 2u * $i]);
-        top = max(top, x$i);
-        let word$i = packedWeights(fma(x$i, vec4(step), vec4(start)));
-        tileSum += dot4U8Packed(word$i, 0x01010101u);
+        {
+          let x = bitcast<vec4<f32>>(scores[pair][scoresAt + 2u * $i]);
+          let w0 = weight(fma(x.x, step, start));
+          let w1 = weight(fma(x.y, step, start));
+          let w2 = weight(fma(x.z, step, start));
+          let w3 = weight(fma(x.w, step, start));
+          top = max(max(top, max(w0, w1)), max(w2, w3));
+          words[$i] = vec2(packed(w0, w2), packed(w1, w3));
+          tileSum += total(words[$i]);
+        }
 #end
-        weights[pair][rowOfPair * WEIGHT_STRIDE + odd] = vec4(word0, word1, word2, word3);
-        let half = max(max(top.x, top.y), max(top.z, top.w));
-        let height = fma(max(half, subgroupShuffleXor(half, 1u)), unit, offset) - low;
-        let remaining = f32((lastTile + 1u - tile) * TILE);
-        if (height > HIGHEST || (height < LOWEST_HEIGHT && height > fallHeight(sum, remaining))) { unusual = 1u; }
+        weights[pair][weightsAt] = vec4(words[0], words[1]);
+        weights[pair][weightsAt + 1u] = vec4(words[2], words[3]);
+        if (top >= 0x4B400000u + 0x7C00u) { unusual = 1u; }
       }
       if (workgroupUniformLoad(&unusual) != 0u) { break; }
-      sum += f32(tileSum);
+      sum += tileSum;
 #use multiplyValues
     }
     if (tile > lastTile) { break; }
@@ -277,26 +250,27 @@ fn main(
       largest = max(largest, max(max(s.x, s.y), max(s.z, s.w)));
     }
     largest = max(largest, subgroupShuffleXor(largest, 1u));
-    // Both invocations of a row come to the same decision.
-    let total = sum + subgroupShuffleXor(sum, 1u);
-    var shift = 0f;
-    if (low != UNSEEN) {
-      shift = shiftFor(largest - low, total, f32((lastTile + 1u - tile) * TILE));
-      low += shift;
-    } else if (largest != MASKED) {
-      // A multiple of the unit of the scores: then the offset above is exact.
-      low = select(floor((largest - HEIGHT) / unit) * unit, largest - HEIGHT, unit == 0f);
+    var factor = 1f;
+    if (reference == UNSEEN || largest - reference > HIGHEST) {
+      // A multiple of the unit of the scores: then it can be subtracted exactly.
+      let moved = select(largest, ceil(largest / unit) * unit, abs(largest) < unit * 4194304f);
+      if (largest != MASKED) {
+        factor = select(exp2(reference - moved), 1f, reference == UNSEEN);
+        reference = moved;
+      }
     }
-    shifts[pair * 32u + rowOfPair] = i32(clamp(shift, -31f, 31f));
-    if (shift != 0f) {
-      sum *= exp2(-shift);
+    factors[pair * 32u + rowOfPair] = factor;
+    if (factor != 1f) {
+      sum *= factor;
       rescale = 1u;
     }
     for (var i = 0u; i < 4u; i++) {
-      let s = bitcast<vec4<f32>>(scores[pair][scoresAt + 2u * i]);
-      let word = packedWeights((s - vec4(low)) * (1f / OCTAVES));
-      weights[pair][rowOfPair * WEIGHT_STRIDE + odd][i] = word;
-      sum += f32(dot4U8Packed(word, 0x01010101u));
+      let x = (bitcast<vec4<f32>>(scores[pair][scoresAt + 2u * i]) - vec4(reference)) * STEPS;
+      let w = vec4(weight(x.x), weight(x.y), weight(x.z), weight(x.w));
+      let words = vec2(packed(w.x, w.z), packed(w.y, w.w));
+      sum += total(words);
+      weights[pair][weightsAt + i / 2u][2u * i % 4u] = words.x;
+      weights[pair][weightsAt + i / 2u][2u * i % 4u + 1u] = words.y;
     }
     if (workgroupUniformLoad(&rescale) != 0u) {
       if (index == 0u) { rescale = 0u; }
@@ -305,7 +279,8 @@ fn main(
       subgroupMatrixStore<row_major>(&scores[pair], member * 128u + 64u, outputB$n, 4u);
       workgroupBarrier();
       for (var i = lane; i < 128u; i += 32u) {
-        scores[pair][member * 128u + i] = shiftedBy(scores[pair][member * 128u + i], shifts[pair * 32u + i / 4u]);
+        let x = bitcast<vec4<f32>>(scores[pair][member * 128u + i]);
+        scores[pair][member * 128u + i] = bitcast<vec4<u32>>(x * factors[pair * 32u + i / 4u]);
       }
       workgroupBarrier();
       outputA$n = subgroupMatrixLoad<Outputs, row_major>(&scores[pair], member * 128u, 4u);
@@ -321,11 +296,10 @@ fn main(
   var normaliser = sum;
 #if SINKS
   let row = rowOf(head, min(pairRow + rowOfPair, rows - 1u));
-  normaliser += exp2(sinks[row.head] * LOG2E - low - 8f + CORRECTION);
+  normaliser += exp2(sinks[row.head] * LOG2E - reference);
 #endif
-  normaliser = select(1f / normaliser, 0f, low == UNSEEN);
-  normalisers[pair * 32u + rowOfPair] = select(normaliser, queryScale, isNaN(queryScale));
-  sums[pair * 32u + rowOfPair] = sum;
+  normaliser = select(1f / normaliser, 0f, reference == UNSEEN);
+  factors[pair * 32u + rowOfPair] = select(normaliser, queryScale, isNaN(queryScale));
 #unroll n VALUE_SIZE / 32u
   workgroupBarrier();
   subgroupMatrixStore<row_major>(&scores[pair], member * 128u, outputA$n, 4u);
@@ -335,8 +309,8 @@ fn main(
     let r = i / 4u;
     let channel = (member * CHANNELS + 16u * $n) / 4u + i % 4u;
     if (pairRow + r < rows) {
-      let x = vec4<f32>(scores[pair][member * 128u + i]) - vec4(128f * sums[pair * 32u + r]);
-      writeOutput(head, pairRow + r, channel, x * (valueScales[head * (VALUE_SIZE / 4u) + channel] * normalisers[pair * 32u + r]));
+      let x = bitcast<vec4<f32>>(scores[pair][member * 128u + i]);
+      writeOutput(head, pairRow + r, channel, x * (valueScales[head * (VALUE_SIZE / 4u) + channel] * factors[pair * 32u + r]));
     }
   }
 #end

@@ -35,8 +35,8 @@ fn schraudolph(x: f32) -> u32 {
 
 /** Biased exponent of the unit of a block of weights whose largest has these bf16 bits. */
 fn weightExponent(largest: u32) -> u32 {
-  // WEIGHT_CARRY carries into the exponent what is above the largest element, for scales that never saturate.
-  return max((largest + WEIGHT_CARRY) >> 7u, 2u) - 2u;
+  // For scales that never saturate, the carry takes what is above the largest element to the next exponent.
+  return max((largest + problem.weightCarry) >> 7u, 2u) - 2u;
 }
 
 /**

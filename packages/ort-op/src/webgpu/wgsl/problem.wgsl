@@ -26,6 +26,8 @@ struct Problem {
   // Where the scales of the packed values begin, in 16 bytes.
   valueScales: u32,
   batch: u32,
+  // See weightExponent.
+  weightCarry: u32,
 }
 
 const LOG2E = 1.4426950408889634f;
