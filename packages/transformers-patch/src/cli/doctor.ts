@@ -1,6 +1,7 @@
 import { createRequire } from 'node:module';
 import { cpus } from 'node:os';
 import { addonStatus, findRuntime } from '@mxattn/ort-op';
+import { describeGpu } from '@mxattn/ort-op/webgpu-node';
 import { Command } from 'commander';
 import { printJson, printTable } from './output.js';
 
@@ -19,8 +20,8 @@ export function doctorCommand(): Command {
     .description('Shows what of mxattn works on this machine, and what to do about the rest.')
     .option('--json', 'print JSON')
     .addHelpText('after', '\nExamples:\n  mxattn doctor\n  mxattn doctor --json')
-    .action(({ json }: { json?: boolean }) => {
-      const findings = [node(), runtime(), addon(), gpu(), transformers()];
+    .action(async ({ json }: { json?: boolean }) => {
+      const findings = [node(), runtime(), addon(), await gpu(), transformers()];
       if (json) printJson(findings);
       else
         printTable(
@@ -67,11 +68,21 @@ function addon(): Finding {
   };
 }
 
-function gpu(): Finding {
+async function gpu(): Promise<Finding> {
+  const description = await describeGpu();
+  if (typeof description === 'string') {
+    const remedy = description.includes('npm install')
+      ? 'npm install webgpu, to use a GPU from Node.js'
+      : 'install the driver of the GPU with its Vulkan loader (libvulkan1); without a GPU the CPU kernel is used';
+    return { what: 'GPU', works: false, found: description, remedy };
+  }
+  const { name, features, matrixProducts, kernels } = description;
+  const matrices = matrixProducts.length > 0 ? matrixProducts.join(', ') : 'none';
+  const used = Object.entries(kernels).map(([precision, kernel]) => `${precision}: ${kernel}`);
   return {
     what: 'GPU',
-    works: false,
-    found: 'not used: this version computes on the CPU',
+    works: true,
+    found: `${name}; ${used.join('; ')}; matrix units: ${matrices}; features: ${features.join(', ')}`,
     remedy: '',
   };
 }
