@@ -24,13 +24,13 @@ if (benchmark) {
 
 function print(rows: readonly Row[]): void {
   const table = new Table();
-  for (const { name, shape, ours, peer, peerName, ratio, percentOfPeak } of rows) {
+  for (const { name, shape, ours, peer, unit = 'ms', peerName, ratio, percentOfPeak } of rows) {
     table.addRow({
       work: name,
       shape,
-      'ours, ms': ours.toFixed(2),
-      'peer, ms': peer.toFixed(2),
-      peer: peerName,
+      ours: `${ours.toFixed(2)} ${unit}`,
+      peer: `${peer.toFixed(2)} ${unit}`,
+      'peer is': peerName,
       ratio: ratio.toFixed(2),
       ...(percentOfPeak === undefined ? {} : { '% of peak': percentOfPeak.toFixed(0) }),
     });

@@ -48,6 +48,11 @@ MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
   return acc + reinterpret_cast<Ints>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
+// Unsigned bytes, one for each lane.
+MXATTN_INLINE Ints loadBytes(const uint8_t* from) {
+  return reinterpret_cast<Ints>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
+}
+
 // Looks up bytes in 0..15 in a table of 16.
 class NibbleTable {
  public:

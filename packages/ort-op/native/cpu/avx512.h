@@ -28,6 +28,11 @@ typedef Ints Sums;
 MXATTN_INLINE Sums multiplyAdd(Sums sums, Ints u, Ints s) { return dot4(sums, u, s); }
 MXATTN_INLINE Ints widen(Sums sums, Ints) { return sums; }
 
+// Unsigned bytes, one for each lane.
+MXATTN_INLINE Ints loadBytes(const uint8_t* from) {
+  return reinterpret_cast<Ints>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+}
+
 // Looks up bytes in 0..15 in a table of 16.
 class NibbleTable {
  public:

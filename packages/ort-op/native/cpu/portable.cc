@@ -35,6 +35,13 @@ typedef Ints Sums;
 MXATTN_INLINE Sums multiplyAdd(Sums sums, Ints u, Ints s) { return dot4(sums, u, s); }
 MXATTN_INLINE Ints widen(Sums sums, Ints) { return sums; }
 
+// Unsigned bytes, one for each lane.
+MXATTN_INLINE Ints loadBytes(const uint8_t* from) {
+  Ints x;
+  for (int j = 0; j < kLanes; j++) x[j] = from[j];
+  return x;
+}
+
 // Looks up bytes in 0..15 in a table of 16.
 class NibbleTable {
  public:
