@@ -6,6 +6,7 @@
 namespace mxattn::cpu::avx512_amx {
 
 #include "cpu/avx512.h"
+#include "cpu/avx512_dot.h"
 
 // Tiles multiply signed by signed bytes.
 constexpr uint8_t kKeyOffset = 0;
