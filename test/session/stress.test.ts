@@ -70,7 +70,8 @@ describe('under load', () => {
           inputs.map(async (each) => floats((await session.run(each)).y).slice()),
         ),
       );
-      together.forEach((output, i) => expect(sameBytes(output, alone[i % inputs.length]!)).toBe(true));
+      const same = together.map((output, i) => sameBytes(output, alone[i % inputs.length]!));
+      expect(same).not.toContain(false);
     }
     await Promise.all(sessions.map((session) => session.release()));
   });

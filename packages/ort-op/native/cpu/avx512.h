@@ -5,7 +5,7 @@ constexpr int kLanes = 16;
 constexpr int kFloatRows = 6;
 constexpr int kFloatPanels = 4;
 constexpr int kIntegerRows = 6;
-constexpr int kIntegerPanels = 2;
+constexpr int kIntegerPanels = 4;
 
 #include "cpu/vector.h"
 

@@ -286,9 +286,9 @@ class BlockScaledEngine {
 
   void rotate(float* x) const {
     int64_t size = problem_.headSize;
-    hadamard(x, size);
     auto norm = static_cast<float>(1 / std::sqrt(static_cast<double>(size)));
-    for (int64_t c = 0; c < size; c++) x[c] *= norm;
+    hadamard(x, size);
+    for (int64_t c = 0; c < size; c += kLanes) store(x + c, load<Floats>(x + c) * norm);
   }
 
   void quantise(const float* from, float factor, ElementFormat format, int8_t* codes, float* scales,
