@@ -17,8 +17,9 @@ constexpr bool kNarrowSums = true;
 typedef Shorts Sums;
 
 MXATTN_INLINE Sums multiplyAdd(Sums sums, Ints u, Ints s) {
-  sums += reinterpret_cast<Shorts>(
-      _mm256_maddubs_epi16(reinterpret_cast<__m256i>(u), reinterpret_cast<__m256i>(s)));
+  __m256i pairs = _mm256_maddubs_epi16(reinterpret_cast<__m256i>(u), reinterpret_cast<__m256i>(s));
+  // May wrap around on the way: offsets are taken back in the same 16 bits.
+  sums = reinterpret_cast<Sums>(_mm256_add_epi16(reinterpret_cast<__m256i>(sums), pairs));
   // Else compilers form all products of a block first and add them up later, for which there are not enough registers.
   opaque(sums);
   return sums;

@@ -16,8 +16,9 @@ constexpr bool kNarrowSums = true;
 typedef Shorts Sums;
 
 MXATTN_INLINE Sums multiplyAdd(Sums sums, Ints u, Ints s) {
-  sums += reinterpret_cast<Shorts>(
-      _mm512_maddubs_epi16(reinterpret_cast<__m512i>(u), reinterpret_cast<__m512i>(s)));
+  __m512i pairs = _mm512_maddubs_epi16(reinterpret_cast<__m512i>(u), reinterpret_cast<__m512i>(s));
+  // May wrap around on the way: offsets are taken back in the same 16 bits.
+  sums = reinterpret_cast<Sums>(_mm512_add_epi16(reinterpret_cast<__m512i>(sums), pairs));
   // Else compilers form all products of a block first and add them up later, for which there are not enough registers.
   opaque(sums);
   return sums;

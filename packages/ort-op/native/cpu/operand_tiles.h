@@ -93,7 +93,11 @@ class OperandTiles {
     for (int64_t b = 0; b < headBlocks_; b++) scaleTo[b * kLanes] = scales[b];
   }
 
-  void startKeys(uint8_t* tile) const { facts(tile) = TileFacts{true, false, 0.f}; }
+  // Where there are fewer keys than a tile holds, the others are zeros: they are masked, but their sums must be sums.
+  void startKeys(uint8_t* tile, int64_t count) const {
+    facts(tile) = TileFacts{true, false, 0.f};
+    if (count < kTileKeys) std::memset(tile, 0, valuesAt_);
+  }
 
   // Quantises kLanes channels of a block of 32 tokens.
   void putValues(uint8_t* tile, int64_t block, int64_t group, const Floats (&x)[kBlock]) const {
