@@ -3,6 +3,7 @@
     'cpu_flags': ['-std=gnu++17', '-O3', '-fPIC', '-Wall', '-Wextra', '-Wno-psabi', '-fvisibility=hidden'],
     'kernels%': ['cpu_portable'],
     'conditions': [
+      ['target_arch=="arm64"', { 'kernels': ['cpu_portable', 'cpu_neon'] }],
       ['target_arch=="x64"', { 'kernels': ['cpu_portable', 'cpu_avx2', 'cpu_avx_vnni', 'cpu_avx512', 'cpu_avx512_vnni', 'cpu_avx512_amx'] }],
     ],
   },
@@ -47,6 +48,18 @@
     },
   ],
   'conditions': [
+    ['target_arch=="arm64"', {
+      'targets': [
+        {
+          'target_name': 'cpu_neon',
+          'type': 'static_library',
+          'sources': ['native/cpu/neon.cc'],
+          'include_dirs': ['native'],
+          'cflags_cc': ['<@(cpu_flags)', '-march=armv8.2-a+dotprod'],
+          'xcode_settings': { 'OTHER_CPLUSPLUSFLAGS': ['-march=armv8.2-a+dotprod'] },
+        },
+      ],
+    }],
     ['target_arch=="x64"', {
       'targets': [
         {

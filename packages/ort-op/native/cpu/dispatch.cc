@@ -2,6 +2,10 @@
 
 #include <stdexcept>
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #if defined(__linux__)
@@ -30,6 +34,8 @@ MXATTN_DECLARE_BUILD(avx512_vnni)
 MXATTN_DECLARE_BUILD(avx512_bw)
 MXATTN_DECLARE_BUILD(avx_vnni)
 MXATTN_DECLARE_BUILD(avx2)
+#elif defined(__aarch64__)
+MXATTN_DECLARE_BUILD(neon)
 #endif
 MXATTN_DECLARE_BUILD(portable)
 
@@ -68,6 +74,15 @@ bool hasAmx() {
   return false;
 #endif
 }
+#elif defined(__aarch64__)
+bool hasDotProduct() {
+#if defined(__linux__)
+  constexpr unsigned long kDotProduct = 1ul << 20;  // HWCAP_ASIMDDP
+  return (getauxval(AT_HWCAP) & kDotProduct) != 0;
+#else
+  return true;  // every Mac
+#endif
+}
 #endif
 
 }  // namespace
@@ -82,6 +97,8 @@ std::vector<Build> supportedBuilds() {
              MXATTN_BUILD("avx-vnni", hasAvxVnni, avx_vnni),
              MXATTN_BUILD("avx512", hasAvx512, avx512_bw),
              MXATTN_BUILD("avx2", hasAvx2, avx2),
+#elif defined(__aarch64__)
+             MXATTN_BUILD("neon", hasDotProduct, neon),
 #endif
              MXATTN_BUILD("portable", [] { return true; }, portable),
          }) {
