@@ -32,14 +32,15 @@ if (benchmark) {
 
 function print(rows: readonly Row[]): void {
   const table = new Table();
-  for (const { name, shape, ours, quantise, peer, peerName, ratio, percentOfPeak } of rows) {
+  for (const { name, shape, ours, quantise, peer, unit = 'ms', peerName, ratio, percentOfPeak } of rows) {
+    const shown = (value: number) => `${value.toFixed(value < 1 ? 4 : 2)} ${unit}`;
     table.addRow({
       work: name,
       shape,
-      'ours, ms': ours.toFixed(ours < 1 ? 4 : 2),
-      ...(quantise === undefined ? {} : { 'quantise, ms': quantise.toFixed(3) }),
-      'peer, ms': peer.toFixed(peer < 1 ? 4 : 2),
-      peer: peerName,
+      ours: shown(ours),
+      ...(quantise === undefined ? {} : { quantise: shown(quantise) }),
+      peer: shown(peer),
+      'peer is': peerName,
       ratio: ratio.toFixed(2),
       ...(percentOfPeak === undefined ? {} : { '% of peak': percentOfPeak.toFixed(0) }),
     });

@@ -23,6 +23,8 @@ export interface GraphModel {
   readonly nodes: readonly Node[];
   readonly inputs: readonly Edge[];
   readonly outputs: readonly Edge[];
+  /** Version of the standard operators; default 17. */
+  readonly opset?: number;
 }
 
 /** One operator as a model of its own. */
@@ -42,19 +44,19 @@ export function operatorModel({ inputs, outputs, ...node }: OperatorModel): Uint
 }
 
 /** The bytes of the model (onnx.proto, ModelProto). */
-export function graphModel({ nodes, inputs, outputs }: GraphModel): Uint8Array {
+export function graphModel({ nodes, inputs, outputs, opset = 17 }: GraphModel): Uint8Array {
   const graph = new BinaryWriter();
   for (const node of nodes) graph.uint32(10).bytes(nodeBytes(node));
   graph.uint32(18).string('bench');
   for (const edge of inputs) graph.tag(11, WireType.LengthDelimited).bytes(valueInfo(edge));
   for (const edge of outputs) graph.tag(12, WireType.LengthDelimited).bytes(valueInfo(edge));
-  const model = new BinaryWriter().tag(1, WireType.Varint).int64(8);
+  const model = new BinaryWriter().tag(1, WireType.Varint).int64(opset > 20 ? 10 : 8);
   model.tag(7, WireType.LengthDelimited).bytes(graph.finish());
   for (const domain of new Set(['', ...nodes.map((node) => node.domain)])) {
     model.tag(8, WireType.LengthDelimited).fork().tag(1, WireType.LengthDelimited).string(domain);
     model
       .tag(2, WireType.Varint)
-      .int64(domain === '' ? 17 : 1)
+      .int64(domain === '' ? opset : 1)
       .join();
   }
   return model.finish();

@@ -3,11 +3,13 @@ export interface Row {
   readonly name: string;
   /** B,H,Hkv,Sq,Skv,D */
   readonly shape: string;
-  /** Median time in milliseconds. */
+  /** Median time in milliseconds, or a size. */
   readonly ours: number;
   /** Median time of quantising the operands, which `ours` leaves out. */
   readonly quantise?: number;
   readonly peer: number;
+  /** Default: ms. */
+  readonly unit?: 'ms' | 'MiB';
   readonly peerName: string;
   /** peer / ours. */
   readonly ratio: number;

@@ -3,7 +3,8 @@
     'cpu_flags': ['-std=gnu++17', '-O3', '-fPIC', '-Wall', '-Wextra', '-Wno-psabi', '-fvisibility=hidden'],
     'kernels%': ['cpu_portable'],
     'conditions': [
-      ['target_arch=="x64"', { 'kernels': ['cpu_portable', 'cpu_avx2', 'cpu_avx512_vnni', 'cpu_avx512_amx'] }],
+      ['target_arch=="arm64"', { 'kernels': ['cpu_portable', 'cpu_neon'] }],
+      ['target_arch=="x64"', { 'kernels': ['cpu_portable', 'cpu_avx2', 'cpu_avx_vnni', 'cpu_avx512', 'cpu_avx512_vnni', 'cpu_avx512_amx'] }],
     ],
   },
   'target_defaults': {
@@ -47,6 +48,18 @@
     },
   ],
   'conditions': [
+    ['target_arch=="arm64"', {
+      'targets': [
+        {
+          'target_name': 'cpu_neon',
+          'type': 'static_library',
+          'sources': ['native/cpu/neon.cc'],
+          'include_dirs': ['native'],
+          'cflags_cc': ['<@(cpu_flags)', '-march=armv8.2-a+dotprod'],
+          'xcode_settings': { 'OTHER_CPLUSPLUSFLAGS': ['-march=armv8.2-a+dotprod'] },
+        },
+      ],
+    }],
     ['target_arch=="x64"', {
       'targets': [
         {
@@ -56,6 +69,26 @@
           'include_dirs': ['native'],
           'cflags_cc': ['<@(cpu_flags)', '-mavx2', '-mfma'],
           'xcode_settings': { 'OTHER_CPLUSPLUSFLAGS': ['-mavx2', '-mfma'] },
+        },
+        {
+          'target_name': 'cpu_avx_vnni',
+          'type': 'static_library',
+          'sources': ['native/cpu/avx_vnni.cc'],
+          'include_dirs': ['native'],
+          'cflags_cc': ['<@(cpu_flags)', '-mavx2', '-mfma', '-mavxvnni'],
+          'xcode_settings': { 'OTHER_CPLUSPLUSFLAGS': ['-mavx2', '-mfma', '-mavxvnni'] },
+        },
+        {
+          'target_name': 'cpu_avx512',
+          'type': 'static_library',
+          'sources': ['native/cpu/avx512_bw.cc'],
+          'include_dirs': ['native'],
+          'cflags_cc': [
+            '<@(cpu_flags)', '-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mfma', '-mprefer-vector-width=512',
+          ],
+          'xcode_settings': {
+            'OTHER_CPLUSPLUSFLAGS': ['-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mfma'],
+          },
         },
         {
           'target_name': 'cpu_avx512_vnni',

@@ -1,4 +1,4 @@
-// AVX2: 8 lanes. Bytes are multiplied and added in pairs to 16 bits, in which sums of several products fit as well, so
+// AVX2. Bytes are multiplied and added in pairs to 16 bits, in which sums of several products fit as well, so
 // that only every few of them are widened to 32.
 #include <immintrin.h>
 
@@ -6,23 +6,10 @@
 
 namespace mxattn::cpu::avx2 {
 
-constexpr int kLanes = 8;
-// 16 registers.
-constexpr int kFloatRows = 6;
-constexpr int kFloatPanels = 2;
-constexpr int kIntegerRows = 6;
-constexpr int kIntegerPanels = 2;
-
-#include "cpu/vector.h"
+#include "cpu/avx2.h"
 
 // Added to key codes, so that a product of unsigned and signed bytes takes them.
 constexpr uint8_t kKeyOffset = 64;
-
-// Keeps the compiler from knowing a vector's value.
-template <typename V>
-MXATTN_INLINE void opaque(V& x) {
-  __asm__("" : "+x"(x));
-}
 
 // Products of a block of 32, in 16 bits: two sums of 16 products for each key or channel. A pair of products is exact:
 // |124 * 120 * 2| < 2^15. Whether their sums are is for the caller to know.
@@ -30,8 +17,9 @@ constexpr bool kNarrowSums = true;
 typedef Shorts Sums;
 
 MXATTN_INLINE Sums multiplyAdd(Sums sums, Ints u, Ints s) {
-  sums += reinterpret_cast<Shorts>(
-      _mm256_maddubs_epi16(reinterpret_cast<__m256i>(u), reinterpret_cast<__m256i>(s)));
+  __m256i pairs = _mm256_maddubs_epi16(reinterpret_cast<__m256i>(u), reinterpret_cast<__m256i>(s));
+  // May wrap around on the way: offsets are taken back in the same 16 bits.
+  sums = reinterpret_cast<Sums>(_mm256_add_epi16(reinterpret_cast<__m256i>(sums), pairs));
   // Else compilers form all products of a block first and add them up later, for which there are not enough registers.
   opaque(sums);
   return sums;
@@ -46,35 +34,6 @@ MXATTN_INLINE Ints widen(Sums sums, Ints weights) {
 MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
   __m256i pairs = _mm256_maddubs_epi16(reinterpret_cast<__m256i>(u), reinterpret_cast<__m256i>(s));
   return acc + reinterpret_cast<Ints>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-
-// Looks up bytes in 0..15 in a table of 16.
-class NibbleTable {
- public:
-  explicit NibbleTable(const uint8_t (&table)[16])
-      : table_(_mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)))) {}
-  MXATTN_METHOD Ints at(Ints nibbles) const {
-    return reinterpret_cast<Ints>(_mm256_shuffle_epi8(table_, reinterpret_cast<__m256i>(nibbles)));
-  }
-
- private:
-  __m256i table_;
-};
-
-// Whether a comparison holds in any lane.
-MXATTN_INLINE bool anyLane(Ints mask) { return _mm256_movemask_ps(reinterpret_cast<__m256>(mask)) != 0; }
-
-// 64 integers in 0..255 as bytes, in order, those above the limit as the limit.
-MXATTN_INLINE void storeBytes(uint8_t* to, const Ints (&v)[8], uint8_t limit) {
-  // Packing works within 128-bit lanes: four integers of each vector in turn.
-  __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  for (int i = 0; i < 8; i += 4) {
-    __m256i a = _mm256_packs_epi32(reinterpret_cast<__m256i>(v[i]), reinterpret_cast<__m256i>(v[i + 1]));
-    __m256i b = _mm256_packs_epi32(reinterpret_cast<__m256i>(v[i + 2]), reinterpret_cast<__m256i>(v[i + 3]));
-    __m256i bytes = _mm256_min_epu8(_mm256_packus_epi16(a, b), _mm256_set1_epi8(static_cast<char>(limit)));
-    bytes = _mm256_permutevar8x32_epi32(bytes, order);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i * kLanes), bytes);
-  }
 }
 
 #include "cpu/block_scaled.h"

@@ -1,11 +1,11 @@
-// What the builds with AVX-512 and VNNI share: 16 lanes, vpdpbusd multiplies 64 pairs of bytes and adds them up in fours.
+// What the builds with AVX-512 share: 16 lanes.
 
 constexpr int kLanes = 16;
 // 32 registers: sums, products and operands of a register tile.
 constexpr int kFloatRows = 6;
 constexpr int kFloatPanels = 4;
 constexpr int kIntegerRows = 6;
-constexpr int kIntegerPanels = 2;
+constexpr int kIntegerPanels = 4;
 
 #include "cpu/vector.h"
 
@@ -15,18 +15,10 @@ MXATTN_INLINE void opaque(V& x) {
   __asm__("" : "+v"(x));
 }
 
-// acc + u . s in every lane, u unsigned bytes, s signed bytes. Assembly, since compilers spill the intrinsic's
-// accumulators in a register tile.
-MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
-  __asm__("vpdpbusd %2, %1, %0" : "+v"(acc) : "v"(u), "v"(s));
-  return acc;
+// Unsigned bytes, one for each lane.
+MXATTN_INLINE Ints loadBytes(const uint8_t* from) {
+  return reinterpret_cast<Ints>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
 }
-
-// Sums of products have 32 bits from the start.
-constexpr bool kNarrowSums = false;
-typedef Ints Sums;
-MXATTN_INLINE Sums multiplyAdd(Sums sums, Ints u, Ints s) { return dot4(sums, u, s); }
-MXATTN_INLINE Ints widen(Sums sums, Ints) { return sums; }
 
 // Looks up bytes in 0..15 in a table of 16.
 class NibbleTable {

@@ -3,9 +3,14 @@
 
 #include "cpu/includes.h"
 
+namespace mxattn::cpu::avx512_vnni {
+void run(const Problem& problem, const Parallel& parallel, Scratch& scratch);
+}
+
 namespace mxattn::cpu::avx512_amx {
 
 #include "cpu/avx512.h"
+#include "cpu/avx512_dot.h"
 
 // Tiles multiply signed by signed bytes.
 constexpr uint8_t kKeyOffset = 0;
@@ -18,7 +23,13 @@ constexpr uint8_t kKeyOffset = 0;
 #include "cpu/matrix_peak.h"
 
 void run(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
-  attendWith<MatrixTileEngine>(problem, parallel, scratch);
+  // A tile multiplies 16 rows or none. Caches are the same for both builds, which have as many lanes.
+  bool fewRows = problem.heads / problem.kvHeads * problem.queryLength < BlockScaledEngine::kFewRows;
+  if (fewRows) {
+    avx512_vnni::run(problem, parallel, scratch);
+  } else {
+    attendWith<MatrixTileEngine>(problem, parallel, scratch);
+  }
 }
 
 }  // namespace mxattn::cpu::avx512_amx

@@ -6,6 +6,7 @@
 namespace mxattn::cpu::avx512_vnni {
 
 #include "cpu/avx512.h"
+#include "cpu/avx512_dot.h"
 
 // Added to key codes, so that a product of unsigned and signed bytes takes them.
 constexpr uint8_t kKeyOffset = 128;

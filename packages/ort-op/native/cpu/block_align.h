@@ -36,9 +36,9 @@ MXATTN_INLINE bool alignRow(int8_t* codes, const int32_t* exponents, float* scal
   if (!row.numbers || row.highest - row.lowest > spareBits(format)) return false;
   float scale = (scaleOf(splat(row.lowest)) / format.toInteger)[0];
   for (int64_t b = 0; b < blocks; b++) {
-    int32_t shift = exponents[b] == kAnyExponent ? 0 : exponents[b] - row.lowest;
-    if (shift > 0) {
-      for (int c = 0; c < kBlock; c++) codes[b * kBlock + c] = static_cast<int8_t>(codes[b * kBlock + c] << shift);
+    if (exponents[b] > row.lowest) {
+      int32_t factor = 1 << (exponents[b] - row.lowest);
+      for (int c = 0; c < kBlock; c++) codes[b * kBlock + c] = static_cast<int8_t>(codes[b * kBlock + c] * factor);
     }
     scales[b] = scale;
   }

@@ -57,6 +57,13 @@ MXATTN_INLINE Floats largerMagnitude(Floats a, Floats b) {
   return fromBits(x > y ? x : y);
 }
 
+template <int Distance = kLanes / 2>
+MXATTN_INLINE Floats largestMagnitudeOfLanes(Floats x) {
+  x = largerMagnitude(x, exchange<Distance>(x, LaneSequence{}));
+  if constexpr (Distance > 1) return largestMagnitudeOfLanes<Distance / 2>(x);
+  return x;
+}
+
 // One row of `blocks` blocks: codes[32 * blocks], scales[blocks], and their biased exponents, -1 for a block of zeros.
 MXATTN_INLINE void quantiseRow(const float* x, int64_t blocks, ElementFormat format, int8_t* codes, float* scales,
                                int32_t* exponents) {
@@ -64,14 +71,10 @@ MXATTN_INLINE void quantiseRow(const float* x, int64_t blocks, ElementFormat for
     const float* block = x + b * kBlock;
     Floats largest{};
     for (int v = 0; v < kBlockVectors; v++) largest = largerMagnitude(largest, load<Floats>(block + v * kLanes));
-    float top = 0;
-    int32_t topBits = 0;
-    Ints lanes = bits(largest);
-    for (int j = 0; j < kLanes; j++) topBits = lanes[j] > topBits ? lanes[j] : topBits;
-    std::memcpy(&top, &topBits, 4);
-    Ints biased = scaleExponent(splat(0.f) + fromBits(splat(topBits)), format);
-    scales[b] = integerScale(fromBits(splat(topBits)), biased, format)[0];
-    exponents[b] = topBits == 0 ? -1 : biased[0];
+    largest = largestMagnitudeOfLanes(largest);
+    Ints biased = scaleExponent(largest, format);
+    scales[b] = integerScale(largest, biased, format)[0];
+    exponents[b] = bits(largest)[0] == 0 ? -1 : biased[0];
     Floats inverse = inverseScaleOf(biased);
     for (int v = 0; v < kBlockVectors; v++) {
       Ints integers = elementIntegers(load<Floats>(block + v * kLanes) * inverse, format);

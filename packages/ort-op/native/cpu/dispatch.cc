@@ -2,6 +2,10 @@
 
 #include <stdexcept>
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #if defined(__linux__)
@@ -27,7 +31,11 @@ namespace mxattn::cpu {
 #if defined(__x86_64__)
 MXATTN_DECLARE_BUILD(avx512_amx)
 MXATTN_DECLARE_BUILD(avx512_vnni)
+MXATTN_DECLARE_BUILD(avx512_bw)
+MXATTN_DECLARE_BUILD(avx_vnni)
 MXATTN_DECLARE_BUILD(avx2)
+#elif defined(__aarch64__)
+MXATTN_DECLARE_BUILD(neon)
 #endif
 MXATTN_DECLARE_BUILD(portable)
 
@@ -42,11 +50,17 @@ namespace {
 #if defined(__x86_64__)
 bool hasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 
-bool hasAvx512Vnni() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("avx512vnni");
+bool hasAvxVnni() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return hasAvx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1) == 1;
 }
+
+bool hasAvx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma");
+}
+
+bool hasAvx512Vnni() { return hasAvx512() && __builtin_cpu_supports("avx512vnni"); }
 
 // Tiles are large registers, which Linux saves only for processes that ask.
 bool hasAmx() {
@@ -60,6 +74,15 @@ bool hasAmx() {
   return false;
 #endif
 }
+#elif defined(__aarch64__)
+bool hasDotProduct() {
+#if defined(__linux__)
+  constexpr unsigned long kDotProduct = 1ul << 20;  // HWCAP_ASIMDDP
+  return (getauxval(AT_HWCAP) & kDotProduct) != 0;
+#else
+  return true;  // every Mac
+#endif
+}
 #endif
 
 }  // namespace
@@ -71,7 +94,11 @@ std::vector<Build> supportedBuilds() {
 #if defined(__x86_64__)
              MXATTN_BUILD("avx512-amx", hasAmx, avx512_amx),
              MXATTN_BUILD("avx512-vnni", hasAvx512Vnni, avx512_vnni),
+             MXATTN_BUILD("avx-vnni", hasAvxVnni, avx_vnni),
+             MXATTN_BUILD("avx512", hasAvx512, avx512_bw),
              MXATTN_BUILD("avx2", hasAvx2, avx2),
+#elif defined(__aarch64__)
+             MXATTN_BUILD("neon", hasDotProduct, neon),
 #endif
              MXATTN_BUILD("portable", [] { return true; }, portable),
          }) {

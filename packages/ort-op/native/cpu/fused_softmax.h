@@ -18,6 +18,8 @@ class BlockScaledEngine {
   // Tiles whose P waits: codes of 96 rows are 24 KiB then, which leaves room for 16 channels of V (4 KiB) in a first
   // level cache of 32 KiB.
   static constexpr int kPendingTiles = 4;
+  // With fewer rows the output is small, and P does not wait.
+  static constexpr int kFewRows = 16;
 
   struct Unit {
     QueryRows query;
@@ -150,6 +152,7 @@ class BlockScaledEngine {
 
  protected:
   static constexpr int kGroups = kBlock / 4;  // products of 4 elements in a block
+  static constexpr int kBlockPanels = 2;
   static constexpr int kPendingKeys = kPendingTiles * kTileKeys;
   // The least rms ripple.
   static constexpr float kSchraudolphCorrection = 60801.f / 1048576.f;
@@ -162,9 +165,6 @@ class BlockScaledEngine {
 
   // Rows whose blocks of P have their scales computed in one vector, a lane a block.
   static constexpr int kSoftmaxRows = kLanes / kTileBlocks;
-
-  // From so many rows on it pays to let P wait.
-  static constexpr int kFewRows = 16;
 
   // Makes a tile the one at work.
   const uint8_t* takeTile(Unit& unit, const Rows& rows, int64_t index) const {
@@ -286,9 +286,9 @@ class BlockScaledEngine {
 
   void rotate(float* x) const {
     int64_t size = problem_.headSize;
-    hadamard(x, size);
     auto norm = static_cast<float>(1 / std::sqrt(static_cast<double>(size)));
-    for (int64_t c = 0; c < size; c++) x[c] *= norm;
+    hadamard(x, size);
+    for (int64_t c = 0; c < size; c += kLanes) store(x + c, load<Floats>(x + c) * norm);
   }
 
   void quantise(const float* from, float factor, ElementFormat format, int8_t* codes, float* scales,
@@ -317,8 +317,7 @@ class BlockScaledEngine {
     return problem_.cacheTail + (head * kBlock + token % kBlock) * problem_.valueHeadSize;
   }
 
-  // The new keys of one tile. Those of a cache are there already; what lies past the last key does not matter, since it
-  // is masked.
+  // The new keys of one tile. Those of a cache are there already.
   void packKeys(int64_t head, int64_t tile) {
     uint8_t* to = tiles_.at(head, tile);
     int8_t codes[kLargestHeadSize];
@@ -326,7 +325,13 @@ class BlockScaledEngine {
     int32_t exponents[kLargestHeadSize / kBlock];
     int64_t first = std::max(tile * kTileKeys, problem_.firstNewKey);
     int64_t end = std::min(tile * kTileKeys + kTileKeys, problem_.keyLength);
-    if (first == tile * kTileKeys) problem_.cache ? cached_.startKeys(to) : packed_.startKeys(to);
+    if (first == tile * kTileKeys) {
+      if (problem_.cache) {
+        cached_.startKeys(to);
+      } else {
+        packed_.startKeys(to, end - first);
+      }
+    }
     for (int64_t key = first; key < end; key++) {
       quantise(newKey(head, key), 1.f, packed_.format(), codes, scales, exponents);
       if (problem_.cache) {
@@ -377,15 +382,21 @@ class BlockScaledEngine {
     }
     bool narrow = kNarrowSums && norm * facts.keyNorm <= kLargestNarrow;
     if (kNarrowSums) aligned &= narrow;
-    for (int panel = 0; panel < kTileVectors; panel += kIntegerPanels) {
-      if (!aligned && narrow) {
+    if (aligned) {
+      for (int panel = 0; panel < kTileVectors; panel += kIntegerPanels) {
+        if constexpr (kNarrowSums) {
+          scoreNarrow<R>(unit, row, tile, panel, state);
+        } else {
+          scoreAligned<R>(unit, row, tile, panel, state);
+        }
+      }
+      return;
+    }
+    for (int panel = 0; panel < kTileVectors; panel += kBlockPanels) {
+      if (narrow) {
         scoreBlocks<R, kNarrowSums>(unit, row, tile, panel, state);
-      } else if (!aligned) {
-        scoreBlocks<R, false>(unit, row, tile, panel, state);
-      } else if (kNarrowSums) {
-        scoreNarrow<R>(unit, row, tile, panel, state);
       } else {
-        scoreAligned<R>(unit, row, tile, panel, state);
+        scoreBlocks<R, false>(unit, row, tile, panel, state);
       }
     }
   }
@@ -455,7 +466,8 @@ class BlockScaledEngine {
     }
   }
 
-  // Scores from blocks with a scale each. Narrow: products of a block fit narrow sums.
+  // Scores of R rows and kBlockPanels panels of keys from blocks with a scale each, which takes a float beside every integer
+  // sum. Narrow: products of a block fit narrow sums.
   template <int R, bool Narrow>
   void scoreBlocks(const Unit& unit, int row, const uint8_t* tile, int panel, RowState& state) const {
     int64_t blocks = packed_.headBlocks(), padded = blocks * kBlock, stride = packed_.panelBytes();
@@ -465,19 +477,19 @@ class BlockScaledEngine {
     const float* queryScale = unit.query.scales + row * blocks;
     const int32_t* offset = (Narrow ? unit.query.narrowOffsets : unit.query.offsets) + row * blocks;
     using Products = std::conditional_t<Narrow, Sums, Ints>;
-    Floats sum[R][kIntegerPanels] = {};
+    Floats sum[R][kBlockPanels] = {};
     for (int64_t b = 0; b < blocks; b++) {
-      Products product[R][kIntegerPanels];
+      Products product[R][kBlockPanels];
       for (int r = 0; r < R; r++) {
-        for (int p = 0; p < kIntegerPanels; p++) product[r][p] = reinterpret_cast<Products>(splat(offset[r * blocks + b]));
+        for (int p = 0; p < kBlockPanels; p++) product[r][p] = reinterpret_cast<Products>(splat(offset[r * blocks + b]));
       }
 #pragma GCC unroll 8
       for (int g = 0; g < kGroups; g++) {
-        Ints k[kIntegerPanels];
-        for (int p = 0; p < kIntegerPanels; p++) k[p] = load<Ints>(keys + p * stride + b * kBlockBytes + g * kLanes * 4);
+        Ints k[kBlockPanels];
+        for (int p = 0; p < kBlockPanels; p++) k[p] = load<Ints>(keys + p * stride + b * kBlockBytes + g * kLanes * 4);
         for (int r = 0; r < R; r++) {
           Ints q = splatBytes(query + r * padded + b * kBlock + g * 4);
-          for (int p = 0; p < kIntegerPanels; p++) {
+          for (int p = 0; p < kBlockPanels; p++) {
             if constexpr (Narrow) {
               product[r][p] = multiplyAdd(product[r][p], k[p], q);
             } else {
@@ -486,7 +498,7 @@ class BlockScaledEngine {
           }
         }
       }
-      for (int p = 0; p < kIntegerPanels; p++) {
+      for (int p = 0; p < kBlockPanels; p++) {
         Floats scale = load<Floats>(keyScale + (p * blocks + b) * kLanes);
         for (int r = 0; r < R; r++) {
           Ints total;
@@ -500,7 +512,7 @@ class BlockScaledEngine {
       }
     }
     for (int r = 0; r < R; r++) {
-      for (int p = 0; p < kIntegerPanels; p++) {
+      for (int p = 0; p < kBlockPanels; p++) {
         store(state.scores + (row + r) * kTileKeys + (panel + p) * kLanes, sum[r][p]);
       }
     }

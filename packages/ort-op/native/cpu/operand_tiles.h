@@ -84,15 +84,20 @@ class OperandTiles {
     const_cast<float*>(lineScales(tile, panel))[lane] = line;
     uint8_t* to = tile + panel * panelBytes_ + lane * 4;
     for (int64_t g = 0; g < headBlocks_ * kBlock / 4; g++) {
-      int8_t four[4];
-      for (int c = 0; c < 4; c++) four[c] = static_cast<int8_t>(codes[g * 4 + c] + kKeyOffset);
-      std::memcpy(to + g * kLanes * 4, four, 4);
+      uint32_t four;
+      std::memcpy(&four, codes + g * 4, 4);
+      four = withOffset(four);
+      std::memcpy(to + g * kLanes * 4, &four, 4);
     }
     auto scaleTo = const_cast<float*>(keyScales(tile, panel)) + lane;
     for (int64_t b = 0; b < headBlocks_; b++) scaleTo[b * kLanes] = scales[b];
   }
 
-  void startKeys(uint8_t* tile) const { facts(tile) = TileFacts{true, false, 0.f}; }
+  // Where there are fewer keys than a tile holds, the others are zeros: they are masked, but their sums must be sums.
+  void startKeys(uint8_t* tile, int64_t count) const {
+    facts(tile) = TileFacts{true, false, 0.f};
+    if (count < kTileKeys) std::memset(tile, 0, valuesAt_);
+  }
 
   // Quantises kLanes channels of a block of 32 tokens.
   void putValues(uint8_t* tile, int64_t block, int64_t group, const Floats (&x)[kBlock]) const {
@@ -112,18 +117,63 @@ class OperandTiles {
   }
 
   // Narrow sums add up, of each block, the first two of every four codes, and the last two. By Cauchy and Schwarz the sum
-  // of products is at most the product of the norms.
+  // of products is at most the product of the norms. 0 where sums are not narrow.
   static float largestNorm(const int8_t* codes, int64_t blocks) {
-    int32_t largest = 0;
-    for (int64_t b = 0; b < blocks; b++) {
-      int32_t squares[4] = {};
-      for (int c = 0; c < kBlock; c++) squares[c % 4] += codes[b * kBlock + c] * codes[b * kBlock + c];
-      largest = std::max(largest, std::max(squares[0] + squares[1], squares[2] + squares[3]));
+    if constexpr (!kNarrowSums) return 0;
+    Ints largest{};
+    for (int64_t c = 0; c < blocks * kBlock; c += 4 * kLanes) {
+      Ints four{};
+      std::memcpy(&four, codes + c, std::min<int64_t>(sizeof four, blocks * kBlock - c));
+      Ints positive = magnitudeOfBytes(four);
+      PairSums squares = pairSums(positive, positive);
+      largest = squares.first > largest ? squares.first : largest;
+      largest = squares.second > largest ? squares.second : largest;
     }
-    return std::sqrt(static_cast<float>(largest));
+    return std::sqrt(static_cast<float>(largestOfLanes(largest)[0]));
+  }
+
+  // Of every block of products of bytes, u unsigned, the sum of the first two of every four, and of the last two: in all
+  // lanes of the block.
+  struct PairSums {
+    Ints first;
+    Ints second;
+  };
+  MXATTN_INLINE PairSums pairSums(Ints u, Ints s) {
+    Sums pairs = multiplyAdd(Sums{}, u, s);
+    return {sumOfBlock(widen(pairs, splat(0x00000001))), sumOfBlock(widen(pairs, splat(0x00010000)))};
   }
 
  private:
+  // Adds kKeyOffset to four codes. 64 is only added to what has seven bits.
+  MXATTN_INLINE uint32_t withOffset(uint32_t four) {
+    if (kKeyOffset == 64) return (four & 0x7f7f7f7f) ^ 0x40404040;
+    static_assert(kKeyOffset == 64 || kKeyOffset == 128 || kKeyOffset == 0);
+    return kKeyOffset == 128 ? four ^ 0x80808080 : four;
+  }
+
+  // Four codes a lane, none of them -128.
+  MXATTN_INLINE Ints magnitudeOfBytes(Ints codes) {
+    typedef int8_t AllBytes __attribute__((vector_size(4 * kLanes)));
+    AllBytes x = reinterpret_cast<AllBytes>(codes);
+    return reinterpret_cast<Ints>(x < 0 ? -x : x);
+  }
+
+  // A block of 32 codes is eight lanes.
+  template <int Distance = kBlock / 8>
+  MXATTN_INLINE Ints sumOfBlock(Ints x) {
+    x += bits(exchange<Distance>(fromBits(x), LaneSequence{}));
+    if constexpr (Distance > 1) return sumOfBlock<Distance / 2>(x);
+    return x;
+  }
+
+  template <int Distance = kLanes / 2>
+  MXATTN_INLINE Ints largestOfLanes(Ints x) {
+    Ints y = bits(exchange<Distance>(fromBits(x), LaneSequence{}));
+    x = x > y ? x : y;
+    if constexpr (Distance > 1) return largestOfLanes<Distance / 2>(x);
+    return x;
+  }
+
   ElementFormat format_;
   int64_t headBlocks_;
   int64_t channelGroups_;

@@ -29,11 +29,14 @@ MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
   return acc + ((even << 16) >> 16) + (even >> 16) + ((odd << 16) >> 16) + (odd >> 16);
 }
 
-// Sums of products have 32 bits from the start.
-constexpr bool kNarrowSums = false;
-typedef Ints Sums;
-MXATTN_INLINE Sums multiplyAdd(Sums sums, Ints u, Ints s) { return dot4(sums, u, s); }
-MXATTN_INLINE Ints widen(Sums sums, Ints) { return sums; }
+#include "cpu/wide_sums.h"
+
+// Unsigned bytes, one for each lane.
+MXATTN_INLINE Ints loadBytes(const uint8_t* from) {
+  Ints x;
+  for (int j = 0; j < kLanes; j++) x[j] = from[j];
+  return x;
+}
 
 // Looks up bytes in 0..15 in a table of 16.
 class NibbleTable {

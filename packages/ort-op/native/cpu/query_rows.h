@@ -35,12 +35,19 @@ struct QueryRows {
     norm[row] = OperandTiles::largestNorm(to, blocks);
     offset[row] = 0;
     for (int64_t b = 0; b < blocks; b++) {
-      int32_t sums[4] = {};
-      for (int c = 0; c < kBlock; c++) sums[c % 4] += to[b * kBlock + c];
-      auto low = static_cast<uint16_t>(-kKeyOffset * (sums[0] + sums[1]));
-      auto high = static_cast<uint16_t>(-kKeyOffset * (sums[2] + sums[3]));
+      int32_t first = 0, second = 0;
+      if constexpr (kNarrowSums) {
+        Ints codes{};
+        std::memcpy(&codes, to + b * kBlock, kBlock);
+        OperandTiles::PairSums sums = OperandTiles::pairSums(splat(0x01010101), codes);
+        first = sums.first[0];
+        second = sums.second[0];
+      } else {
+        for (int c = 0; c < kBlock; c++) first += to[b * kBlock + c];
+      }
+      auto low = static_cast<uint16_t>(-kKeyOffset * first), high = static_cast<uint16_t>(-kKeyOffset * second);
       narrowOffsets[row * blocks + b] = static_cast<int32_t>(low | uint32_t{high} << 16);
-      offsets[row * blocks + b] = -kKeyOffset * (sums[0] + sums[1] + sums[2] + sums[3]);
+      offsets[row * blocks + b] = -kKeyOffset * (first + second);
       offset[row] += offsets[row * blocks + b];
     }
   }

@@ -8,7 +8,6 @@ typedef float Floats __attribute__((vector_size(4 * kLanes)));
 typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
 typedef int16_t Shorts __attribute__((vector_size(4 * kLanes)));
 typedef int8_t Bytes __attribute__((vector_size(kLanes)));
-typedef uint8_t UnsignedBytes __attribute__((vector_size(kLanes)));
 
 using LaneSequence = std::make_index_sequence<kLanes>;
 
