@@ -30,15 +30,20 @@ export function findChromium(): string | undefined {
   return NAMES.flatMap((name) => directories.map((directory) => join(directory, name))).find(existsSync);
 }
 
-/** Opens a page of this site in Chromium, its modules loaded, for as long as `use` runs. */
+/**
+ * Opens a page of this site in Chromium, its modules loaded, for as long as `use` runs.
+ *
+ * @param flags of Chromium's command line, beside the usual.
+ */
 export async function withPage<T>(
   executablePath: string,
   site: Site,
   use: (page: Page) => Promise<T>,
+  flags: readonly string[] = [],
 ): Promise<T> {
   const server = await serve(site);
   try {
-    const browser = await chromium.launch({ executablePath, args: FLAGS });
+    const browser = await chromium.launch({ executablePath, args: [...FLAGS, ...flags] });
     try {
       const page = await browser.newPage();
       await page.goto(server.url);

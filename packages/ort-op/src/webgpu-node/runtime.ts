@@ -19,8 +19,8 @@ export interface WebRuntime {
   readonly Tensor: new (type: string, data: unknown, dims: readonly number[]) => unknown;
 }
 
-/** With WebAssembly, WebGPU and asyncify in one file. */
-const MODULE = 'onnxruntime-web/dist/ort.webgpu.bundle.min.mjs';
+/** With WebAssembly, WebGPU and asyncify in one file, which the package does not export by name. */
+const BUNDLE = './ort.webgpu.bundle.min.mjs';
 
 let runtime: Promise<WebRuntime> | undefined;
 
@@ -42,7 +42,7 @@ async function load(): Promise<WebRuntime> {
   // The optimising compiler takes a minute for this module before the first run; the baseline compiler is as fast for it.
   setFlagsFromString('--liftoff-only');
   try {
-    return (await import(MODULE)) as WebRuntime;
+    return (await import(new URL(BUNDLE, import.meta.resolve('onnxruntime-web')).href)) as WebRuntime;
   } catch (error) {
     throw new MxattnError(
       `sessions on a GPU in Node.js need the package "onnxruntime-web": npm install onnxruntime-web ` +

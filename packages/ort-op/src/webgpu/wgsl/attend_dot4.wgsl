@@ -189,13 +189,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 #else
     let isClear = first >= clear.x && first + TILE <= clear.y;
 #endif
-    var spoiled = 0f;
+    var spoiled = false;
     if (isClear) {
+      var sum = 0f;
 #unroll key BLOCK
       largest = max(largest, scores[key]);
-      spoiled += scores[key];
+      sum += scores[key];
 #end
-      spoiled *= 0f;
+      // NaN or infinite. By its bits: compilers may take 0 * x for 0.
+      spoiled = (bitcast<u32>(sum) & 0x7f800000u) == 0x7f800000u;
     } else {
       var worst = 0u;
 #unroll key BLOCK
@@ -203,16 +205,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       largest = max(largest, scores[key]);
       worst = max(worst, bitcast<u32>(scores[key]) & 0x7fffffffu);
 #end
-      spoiled = select(0f, notANumber(), worst >= 0x7f800000u);
+      spoiled = worst >= 0x7f800000u;
     }
-    partials[half][rowOfGroup] = select(largest, notANumber(), isNaN(spoiled));
+    partials[half][rowOfGroup] = select(largest, notANumber(), spoiled);
     workgroupBarrier();
 
     storeValues(staged, thread);
     let a = partials[0][rowOfGroup];
     let b = partials[1][rowOfGroup];
     let moved = movedReference(reference, select(select(max(a, b), b, isNaN(b)), a, isNaN(a)));
-    if (moved != reference) {
+    // By bits: a comparison with NaN may come out either way.
+    if (bitcast<u32>(moved) != bitcast<u32>(reference)) {
       let factor = rescaling(reference, moved);
       sum *= factor;
 #unroll c CHANNELS

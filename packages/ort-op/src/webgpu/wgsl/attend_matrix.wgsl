@@ -16,7 +16,7 @@
 // workgroup memory. Scores accumulate from 0x4B400000, so that their bits are those of the float 12582912 + score.
 //
 // Workgroup memory, bytes: of each pair scores 5120, weights 2560, rows 256; keys 32 x (HEAD_SIZE + 16), values
-// VALUE_SIZE x 80: 45.3 KiB for four pairs at 128 channels. Rows are padded by 16 or 32 bytes against bank conflicts.
+// VALUE_SIZE x 80: 45 KiB for four pairs at 128 channels. Rows are padded by 16 or 32 bytes against bank conflicts.
 
 @group(0) @binding(0) var<uniform> problem: Problem;
 @group(0) @binding(1) var<storage, read> queries: array<vec4<u32>>;

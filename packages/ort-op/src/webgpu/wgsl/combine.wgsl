@@ -1,5 +1,5 @@
 // Second pass of decode.wgsl: adds what the workgroups found. An invocation has a channel of SERVED heads and every eighth
-// chunk; a workgroup 32 channels. Workgroup memory: 16.5 KiB less what fits: 8448 bytes.
+// chunk; a workgroup 32 channels. Workgroup memory: 8 KiB.
 
 @group(0) @binding(0) var<uniform> cache: Cache;
 @group(0) @binding(1) var<storage, read> partial: array<vec4<f32>>;

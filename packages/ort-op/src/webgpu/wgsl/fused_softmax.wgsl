@@ -14,8 +14,9 @@ const LARGEST_WEIGHT = 60u;
 
 /** The reference after a tile with this maximum, MASKED for none. NaN, once taken, stays. */
 fn movedReference(reference: f32, largest: f32) -> f32 {
-  if (isNaN(reference) || largest == MASKED) { return reference; }
+  if (isNaN(reference)) { return reference; }
   if (isNaN(largest)) { return largest; }
+  if (largest == MASKED) { return reference; }
   if (reference == MASKED || largest - reference > ROLLBACK) { return largest; }
   return reference;
 }

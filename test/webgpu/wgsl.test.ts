@@ -1,0 +1,131 @@
+/// <reference types="@webgpu/types" />
+import { recipes } from '@mxattn/core';
+import { openDawn } from '@mxattn/ort-op/webgpu-node';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { compose } from '../../packages/ort-op/src/webgpu/compose.js';
+import * as kernels from '../../packages/ort-op/src/webgpu/kernels.js';
+import type { ShapeClass } from '../../packages/ort-op/src/webgpu/shape-class.js';
+
+const plain = { softcap: false, bias: false, sinks: false };
+const everything = { softcap: true, bias: true, sinks: true };
+const shapes: readonly ShapeClass[] = [
+  [64, 64],
+  [128, 128],
+  [192, 128],
+  [576, 512],
+  [40, 24],
+  [33, 33],
+].flatMap(([headSize, valueHeadSize]) =>
+  [plain, everything].map((extras) => ({
+    headSize: headSize!,
+    valueHeadSize: valueHeadSize!,
+    ...extras,
+  })),
+);
+
+function kernelsOf(shape: ShapeClass): kernels.Kernel[] {
+  const { mxfp4, mxfp6 } = recipes;
+  const matrix = shape.headSize === shape.valueHeadSize && [64, 128].includes(shape.headSize);
+  return [
+    ...[mxfp4, mxfp6].flatMap((recipe) => [
+      kernels.quantiseRows(shape, recipe, false),
+      kernels.quantiseRows(shape, recipe, true),
+      kernels.quantiseValues(shape, recipe, matrix),
+    ]),
+    ...[true, false].flatMap((unroll) => [
+      kernels.attendF32(shape, { unroll }),
+      kernels.attendDot4(shape, { unroll }, matrix),
+    ]),
+    ...(matrix
+      ? [
+          kernels.alignRows(shape, mxfp6, false),
+          kernels.alignRows(shape, mxfp6, true),
+          kernels.topValueScales(shape, mxfp6),
+          kernels.alignValues(shape, mxfp6),
+          kernels.attendMatrix(shape),
+          kernels.cacheKeys(shape.headSize),
+          kernels.cacheValues(shape.headSize),
+          kernels.appendToken(shape.headSize),
+          kernels.decode(shape.headSize),
+          kernels.combine(shape.headSize, true),
+        ]
+      : []),
+  ];
+}
+
+describe('WGSL', () => {
+  let device: GPUDevice;
+
+  // Checks types, needs no GPU and knows every extension.
+  beforeAll(async () => {
+    const gpu = await openDawn({ switches: ['backend=null'] });
+    const adapter = await gpu.requestAdapter();
+    device = await adapter!.requestDevice({
+      requiredFeatures: [
+        'chromium-experimental-subgroup-matrix' as GPUFeatureName,
+        'subgroups',
+        'shader-f16',
+      ],
+    });
+  });
+
+  it.each(shapes)('is valid at head sizes $headSize and $valueHeadSize, bias $bias', async (shape) => {
+    for (const { key, code } of kernelsOf(shape)) {
+      const { messages } = await device.createShaderModule({ code: code() }).getCompilationInfo();
+      const errors = messages.filter(({ type }) => type === 'error');
+      expect(errors.map(({ lineNum, message }) => `${key}, line ${lineNum}: ${message}`)).toEqual([]);
+    }
+  });
+
+  it('keeps the workgroup memory of standard kernels below what every device has', () => {
+    for (const { code } of shapes.flatMap(kernelsOf)) {
+      const text = code();
+      if (text.includes('subgroup_matrix')) continue;
+      // Every scalar and vector that kernels keep there has 4 or 16 bytes.
+      expect(workgroupBytes(text)).toBeLessThanOrEqual(16384);
+    }
+  });
+});
+
+function workgroupBytes(code: string): number {
+  const constants = new Map<string, number>();
+  const product = (expression: string): number =>
+    expression
+      .split('*')
+      .map((term) =>
+        term
+          .split('/')
+          .map((part) => constants.get(part.trim()) ?? Number.parseInt(part, 10))
+          .reduce((a, b) => a / b),
+      )
+      .reduce((a, b) => a * b);
+  const value = (expression: string) =>
+    expression
+      .split('+')
+      .map(product)
+      .reduce((a, b) => a + b);
+  for (const [, name, expression] of code.matchAll(/^const (\w+) = ([\w */+]+);/gm)) {
+    constants.set(name!, value(expression!));
+  }
+  let bytes = 0;
+  for (const [, type] of code.matchAll(/^var<workgroup> \w+: (.+);/gm)) {
+    const sizes = [...type!.matchAll(/, ([^,<>]+)>/g)].map(([, size]) => value(size!));
+    bytes += sizes.reduce((a, b) => a * b, type!.includes('vec4') ? 16 : 4);
+  }
+  return bytes;
+}
+
+describe('compose', () => {
+  it('leaves out, repeats and names', () => {
+    const looped = compose(['normalise'], { COUNT: 3 }, { unroll: false });
+    expect(looped).toContain('const COUNT = 3u;');
+    expect(looped).toContain('fn normaliserOf');
+    const shape = { headSize: 64, valueHeadSize: 64, ...plain };
+    const rolled = kernels.attendDot4(shape, { unroll: false }).code();
+    const unrolled = kernels.attendDot4(shape, { unroll: true }).code();
+    expect(rolled).toContain('for (var key = 0u; key < BLOCK; key++) {');
+    expect(unrolled).toContain('const key = 31u;');
+    expect(rolled).not.toContain('fn capped');
+    expect(`${rolled}${unrolled}`).not.toMatch(/^\s*#/m);
+  });
+});
