@@ -1,6 +1,7 @@
 #include "addon/session.h"
 
 #include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -106,6 +107,10 @@ std::shared_ptr<NativeSession> openSession(const std::string& libraryPath, const
   ort.check(ort.CustomOpDomain_Add(native->domain, &native->floatOp));
   ort.check(ort.CustomOpDomain_Add(native->domain, &native->halfOp));
   ort.check(ort.AddCustomOpDomain(raw, native->domain));
+  // ONNX Runtime registers a domain with the whole process when the first session with it is created, and does so by a
+  // look and a write that another thread may come between.
+  static std::mutex creating;
+  std::lock_guard<std::mutex> alone(creating);
   ort.check(ort.CreateSessionFromArray(library.env, model, size, raw, &native->session));
   return native;
 }
