@@ -38,16 +38,27 @@ export async function withPage<T>(
 ): Promise<T> {
   const server = await serve(site);
   try {
-    const browser = await chromium.launch({ executablePath, args: FLAGS });
-    try {
-      const page = await browser.newPage();
-      await page.goto(server.url);
+    return await openPage(executablePath, server.url, async (page) => {
       await page.waitForFunction('globalThis.ready');
-      return await use(page);
-    } finally {
-      await browser.close();
-    }
+      return use(page);
+    });
   } finally {
     server.close();
+  }
+}
+
+/** Opens an address in Chromium for as long as `use` runs. */
+export async function openPage<T>(
+  executablePath: string,
+  url: string,
+  use: (page: Page) => Promise<T>,
+): Promise<T> {
+  const browser = await chromium.launch({ executablePath, args: FLAGS });
+  try {
+    const page = await browser.newPage();
+    await page.goto(url);
+    return await use(page);
+  } finally {
+    await browser.close();
   }
 }
