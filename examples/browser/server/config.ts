@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { defaultClientConditions, type InlineConfig } from 'vite';
-import { ISOLATION, localFiles } from './local-files.js';
+import { HEADERS, localFiles } from './local-files.js';
 
 /** Where `--build` puts the page. */
 export const OUT = fileURLToPath(new URL('../../../out/browser', import.meta.url));
@@ -21,7 +21,7 @@ export const config: InlineConfig = {
   },
   // Dependencies are modules already; bundled beforehand, each could have an ONNX Runtime of its own.
   optimizeDeps: { noDiscovery: true, include: [] },
-  server: { host: '127.0.0.1', headers: ISOLATION },
-  preview: { host: '127.0.0.1', headers: ISOLATION },
+  server: { host: '127.0.0.1', headers: HEADERS },
+  preview: { host: '127.0.0.1', headers: HEADERS },
   build: { outDir: OUT, emptyOutDir: true, target: 'es2022', chunkSizeWarningLimit: 4000 },
 };

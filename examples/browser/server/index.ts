@@ -1,4 +1,4 @@
-import { build, createServer } from 'vite';
+import { build, createServer, preview } from 'vite';
 import { config, OUT } from './config.js';
 
 /** Serves the page on this machine, by default on a free port. */
@@ -22,4 +22,10 @@ export async function servePage({
 export async function buildPage(): Promise<string> {
   await build(config);
   return OUT;
+}
+
+/** Serves the built page on a free port. */
+export async function serveBuiltPage(): Promise<{ readonly url: string; close(): Promise<void> }> {
+  const server = await preview({ ...config, preview: { ...config.preview, port: 0 } });
+  return { url: server.resolvedUrls?.local[0] ?? '', close: () => server.close() };
 }

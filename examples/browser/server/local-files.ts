@@ -51,13 +51,16 @@ function respond(request: IncomingMessage, response: ServerResponse, next: () =>
   response.writeHead(200, {
     'content-type': TYPES[extname(file)] ?? 'application/octet-stream',
     'content-length': stats.size,
-    ...ISOLATION,
+    ...HEADERS,
   });
   createReadStream(file).pipe(response);
 }
 
-/** Lets the page use threads and measure its memory. */
-export const ISOLATION = {
+/** Of all responses. */
+export const HEADERS = {
+  // Lets the page use threads and measure its memory.
   'cross-origin-opener-policy': 'same-origin',
   'cross-origin-embedder-policy': 'require-corp',
+  // The files are on this machine; browsers without a cache on disk fail on large ones.
+  'cache-control': 'no-store',
 };

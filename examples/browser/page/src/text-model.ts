@@ -31,8 +31,8 @@ export async function writeText(variant: Variant, options: TextOptions): Promise
       device: options.device,
       dtype: 'fp32',
       progress_callback: (info) => {
-        if (info.status === 'progress' && info.file.endsWith('.onnx'))
-          options.onLoad(info.loaded / info.total);
+        if (info.status !== 'progress' || !info.file.endsWith('.onnx')) return;
+        if (info.total > 0) options.onLoad(Math.min(1, info.loaded / info.total));
       },
     });
     options.onLoad(1);
