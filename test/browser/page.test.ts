@@ -55,10 +55,14 @@ describe.skipIf(!executable)('the browser page', () => {
       await page.getByLabel('Text: story-llama').check();
       expect(await cells.count()).toBe(8);
     });
+    await open('?model=image&steps=4&schedule=1:f32/3:mxfp4', async (page) => {
+      expect(await page.getByRole('button', { name: 'step 1 of 4: f32' }).count()).toBe(1);
+    });
   });
 
   it('writes a story in place', async () => {
-    await open('?tokens=3&mxfp4=0', async (page) => {
+    const tokens = process.env.MXATTN_SCREENSHOTS ? 8 : 3;
+    await open(`?tokens=${tokens}&mxfp4=0`, async (page) => {
       await page.locator('#run').focus();
       await page.keyboard.press('Enter');
       await finish(page);
@@ -69,7 +73,7 @@ describe.skipIf(!executable)('the browser page', () => {
       const stories = await page.locator('.story').allTextContents();
       for (const story of stories) expect(story).toMatch(/^Once upon a time there was a little \w+/);
       expect(await page.locator('article').last().textContent()).toMatch(/Speed-up[\d.]+×/);
-      expect(await page.locator('#working').evaluate((bar: { value: number }) => bar.value)).toBe(3);
+      expect(await page.locator('#working').evaluate((bar: { value: number }) => bar.value)).toBe(tokens);
       await screenshot(page, 'browser-text');
     });
   }, 300_000);
@@ -120,6 +124,7 @@ describe.skipIf(!executable)('the browser page', () => {
         expect(await page.locator('#environment').textContent()).toContain(
           'precisions and schedules have no effect',
         );
+        expect(await page.locator('#strip button').first().isDisabled()).toBe(true);
         expect(await reports(page)).toEqual([['stock', 'stock', '0']]);
         expect(await page.locator('.story').textContent()).toMatch(
           /^Once upon a time there was a little \w+/,

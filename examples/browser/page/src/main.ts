@@ -31,7 +31,7 @@ async function start(): Promise<void> {
     ...vocabulary.vocab.slice(3).map((value) => make('option', { value })),
   );
   useLocalFiles();
-  if (environment.device === 'wasm') pauseAfterRuns(ort.InferenceSession);
+  if (environment.device === 'wasm') withoutWebGpu();
   applyQuery(form);
   const settings = new Settings(form, llm.num_hidden_layers, showError);
   const repaints: Repaint[] = [];
@@ -48,6 +48,13 @@ async function start(): Promise<void> {
     });
   });
   run.disabled = false;
+}
+
+function withoutWebGpu(): void {
+  pauseAfterRuns(ort.InferenceSession);
+  for (const part of form.querySelectorAll<HTMLFieldSetElement>('fieldset[data-needs=webgpu]')) {
+    part.disabled = true;
+  }
 }
 
 async function runAll(

@@ -15,6 +15,8 @@ export interface PictureOptions {
   readonly seed: number;
   readonly signal: AbortSignal;
   readonly onLoad: (part: number) => void;
+  /** Called when the session is there. */
+  readonly onStart: () => void;
   readonly onStep: (done: number) => void;
 }
 
@@ -33,6 +35,7 @@ export async function drawPicture(variant: Variant, options: PictureOptions): Pr
   const bytes = await download(address('models/emoji-dit/onnx/model.onnx'), options.onLoad);
   const { session, report } = await open(bytes, variant, options.device);
   const times: number[] = [];
+  options.onStart();
   try {
     const picture = await denoise(session, options.prompt, {
       Tensor: ort.Tensor,

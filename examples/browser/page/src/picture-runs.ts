@@ -40,10 +40,8 @@ export async function runPictures(
       ...settings,
       device,
       signal,
-      onLoad: (part) => {
-        progress.load(part);
-        if (part === 1) progress.say(`${variant.title}: drawing in ${settings.steps} steps`);
-      },
+      onLoad: progress.load,
+      onStart: () => progress.say(`${variant.title}: drawing in ${settings.steps} steps`),
       onStep: (done) => progress.work(done, settings.steps),
     });
     paint(canvas, result.picture);
