@@ -1,7 +1,7 @@
 import { createReadStream, statSync } from 'node:fs';
 import { cp } from 'node:fs/promises';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { basename, extname, join, resolve } from 'node:path';
+import { basename, extname, join, resolve, sep } from 'node:path';
 import type { Plugin } from 'vite';
 import { FOLDERS } from './files.js';
 
@@ -43,7 +43,8 @@ function respond(request: IncomingMessage, response: ServerResponse, next: () =>
     return;
   }
   const file = join(entry.folder, ...rest);
-  const stats = rest.includes('..') ? undefined : statSync(file, { throwIfNoEntry: false });
+  const inside = file.startsWith(entry.folder + sep);
+  const stats = inside ? statSync(file, { throwIfNoEntry: false }) : undefined;
   if (!stats?.isFile() || (entry.files && !entry.files.test(basename(file)))) {
     response.writeHead(404).end();
     return;
