@@ -85,6 +85,21 @@ describe.skipIf(!executable)('the browser page', () => {
     });
   });
 
+  it('paints the difference of two pictures, amplified', async () => {
+    await open('', async (page) => {
+      const pixels = await page.evaluate(`(async () => {
+        const { paintDifference, pictureCanvas } = await import('/src/canvas.ts');
+        const canvas = pictureCanvas('');
+        const changed = new Float32Array(3 * 64 * 64);
+        changed[1] = 0.1;
+        paintDifference(canvas, new Float32Array(3 * 64 * 64), changed, 8);
+        return [...canvas.getContext('2d').getImageData(0, 0, 2, 1).data];
+      })()`);
+      // 0.1 of 2 is 12 or 13 of 255.
+      expect(pixels).toEqual([0, 0, 0, 255, expect.closeTo(8 * 12.5, -1), 0, 0, 255]);
+    });
+  });
+
   it('fits a phone', async () => {
     await open('?model=image', async (page) => {
       await page.setViewportSize({ width: 320, height: 640 });

@@ -43,6 +43,7 @@ async function start(): Promise<void> {
     event.preventDefault();
     repaints.length = 0;
     void runAll(settings, environment, vocabulary, (repaint) => {
+      byId('gain-label', HTMLElement).hidden = false;
       repaints.push(repaint);
       repaint(gain.valueAsNumber);
     });
@@ -67,7 +68,7 @@ async function runAll(
   const abort = () => controller.abort();
   showError(null);
   results.replaceChildren();
-  byId('gain-label', HTMLElement).hidden = settings.model !== 'image';
+  byId('gain-label', HTMLElement).hidden = true;
   stop.addEventListener('click', abort);
   run.disabled = true;
   stop.disabled = false;
