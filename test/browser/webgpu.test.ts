@@ -39,17 +39,12 @@ describe.skipIf(!executable)('WebGPU in Chromium', () => {
 
   beforeAll(async () => {
     const opened = new Promise<Page>((resolve, reject) => {
-      closed = withPage(
-        executable!,
-        site(),
-        async (newPage) => {
-          resolve(newPage);
-          await new Promise<void>((finish) => {
-            done = finish;
-          });
-        },
-        ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'],
-      );
+      closed = withPage(executable!, site(), async (newPage) => {
+        resolve(newPage);
+        await new Promise<void>((finish) => {
+          done = finish;
+        });
+      });
       closed.catch(reject);
     });
     page = await opened;

@@ -1,4 +1,6 @@
 export { openModel } from './model.js';
-export { psnr, toPng } from './picture.js';
+export { gaussianNoise } from './noise.js';
+export { toPng } from './picture.js';
+export { psnr } from './pixels.js';
 export { encodePrompt } from './prompt.js';
-export { gaussianNoise, type SampleOptions, STEPS, sample } from './sample.js';
+export { type SampleOptions, STEPS, sample } from './sample.js';

@@ -37,6 +37,7 @@ export {
   type ScheduleJson,
   type SchedulePosition,
   type ScheduleRule,
+  segments,
 } from './schedule/schedule.js';
 export * from './softmax/pipeline.js';
 export { type RowSoftmax, type RowTrace, rowSoftmax } from './softmax/row.js';

@@ -30,29 +30,35 @@ export function findChromium(): string | undefined {
   return NAMES.flatMap((name) => directories.map((directory) => join(directory, name))).find(existsSync);
 }
 
-/**
- * Opens a page of this site in Chromium, its modules loaded, for as long as `use` runs.
- *
- * @param flags of Chromium's command line, beside the usual.
- */
+/** Opens a page of this site in Chromium, its modules loaded, for as long as `use` runs. */
 export async function withPage<T>(
   executablePath: string,
   site: Site,
   use: (page: Page) => Promise<T>,
-  flags: readonly string[] = [],
 ): Promise<T> {
   const server = await serve(site);
   try {
-    const browser = await chromium.launch({ executablePath, args: [...FLAGS, ...flags] });
-    try {
-      const page = await browser.newPage();
-      await page.goto(server.url);
+    return await openPage(executablePath, server.url, async (page) => {
       await page.waitForFunction('globalThis.ready');
-      return await use(page);
-    } finally {
-      await browser.close();
-    }
+      return use(page);
+    });
   } finally {
     server.close();
+  }
+}
+
+/** Opens an address in Chromium for as long as `use` runs. */
+export async function openPage<T>(
+  executablePath: string,
+  url: string,
+  use: (page: Page) => Promise<T>,
+): Promise<T> {
+  const browser = await chromium.launch({ executablePath, args: FLAGS });
+  try {
+    const page = await browser.newPage();
+    await page.goto(url);
+    return await use(page);
+  } finally {
+    await browser.close();
   }
 }

@@ -5,8 +5,11 @@ const CELL = 18;
 const LEGEND = 100;
 const MARGIN = { left: 52, top: 8, bottom: 44 };
 
-// One hue per family of recipes, darker for more bits, so that the four usual ones also differ in grey.
-const COLORS: Readonly<Record<PrecisionName, string>> = {
+/**
+ * Colours of precisions in pictures: one hue per family of recipes, darker for more bits, so that the four usual ones also
+ * differ in grey.
+ */
+export const precisionColors: Readonly<Record<PrecisionName, string>> = {
   f32: '#0b3954',
   mxfp8: '#1f7a8c',
   'mxfp8-lifted': '#2a93a8',
@@ -42,7 +45,7 @@ export function scheduleSvg(schedule: Schedule, options: SchedulePictureOptions 
       used.add(precision);
       cells.push(
         `<rect x="${MARGIN.left + step * CELL}" y="${MARGIN.top + layer * CELL}" width="${CELL - 1}" ` +
-          `height="${CELL - 1}" fill="${COLORS[precision]}"><title>step ${step}, layer ${layer}: ` +
+          `height="${CELL - 1}" fill="${precisionColors[precision]}"><title>step ${step}, layer ${layer}: ` +
           `${precision}</title></rect>`,
       );
     }
@@ -51,7 +54,7 @@ export function scheduleSvg(schedule: Schedule, options: SchedulePictureOptions 
   const legend = [...used].map((precision, i) => {
     const x = MARGIN.left + i * LEGEND;
     return (
-      `<rect x="${x}" y="${bottom + 24}" width="12" height="12" fill="${COLORS[precision]}"/>` +
+      `<rect x="${x}" y="${bottom + 24}" width="12" height="12" fill="${precisionColors[precision]}"/>` +
       `<text x="${x + 16}" y="${bottom + 34}">${precision}</text>`
     );
   });
