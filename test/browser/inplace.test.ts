@@ -6,11 +6,12 @@ import { findChromium, type Page, withPage } from '@mxattn/browser';
 import type * as ortOp from '@mxattn/ort-op/web';
 import type * as transformersPatch from '@mxattn/transformers-patch/web';
 import type * as Ort from 'onnxruntime-common';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { relativeError } from '../conformance/random.js';
 import { noise } from '../graph/noise.js';
 import { writeFamilies } from '../patch/families.js';
 import { MODELS } from '../session/support.js';
+import { suitePage } from './suite-page.js';
 
 const executable = findChromium();
 if (!executable) console.warn('skipped: no Chromium found; MXATTN_CHROMIUM can name one');
@@ -24,34 +25,11 @@ interface Modules {
 }
 
 describe.skipIf(!executable)('in Chromium on WebGPU', () => {
-  let page: Page;
-  let done: () => void;
-  let closed: Promise<void>;
-  let folder: string;
-
-  beforeAll(async () => {
-    folder = writeFamilies();
-    const opened = new Promise<Page>((resolve, reject) => {
-      closed = withPage(executable!, site(folder), async (newPage) => {
-        resolve(newPage);
-        await new Promise<void>((finish) => {
-          done = finish;
-        });
-      });
-      closed.catch(reject);
-    });
-    page = await opened;
-    await openModels(page);
-  }, 120_000);
-
-  afterAll(async () => {
-    done();
-    await closed;
-  });
+  const page = suitePage(executable!, () => site(writeFamilies()), openModels);
 
   it('a model runs in place, at f32 as the unchanged model', async () => {
     const pixels = Array.from(noise(3 * 32 * 32, 7));
-    const results = await page.evaluate(
+    const results = await page().evaluate(
       async ({ pixels }) => {
         const { ort, ortOp } = globalThis as unknown as Modules;
         const bytes = new Uint8Array(await (await fetch('/models/vit/onnx/model.onnx')).arrayBuffer());
@@ -89,7 +67,7 @@ describe.skipIf(!executable)('in Chromium on WebGPU', () => {
   }, 240_000);
 
   it('transformers.js is patched', async () => {
-    const result = await page.evaluate(async () => {
+    const result = await page().evaluate(async () => {
       const { patching, transformers } = globalThis as unknown as Modules;
       const { pipeline } = transformers;
       const extract = async () => {

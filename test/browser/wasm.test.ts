@@ -1,13 +1,14 @@
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { findChromium, type Page, withPage } from '@mxattn/browser';
+import { findChromium } from '@mxattn/browser';
 import type * as core from '@mxattn/core';
 import { emulateAttention, precision, referenceAttention } from '@mxattn/core';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { EMULATION_ERROR, FLOAT_ERROR } from '../conformance/bounds.js';
 import { relativeError } from '../conformance/random.js';
 import { type Row, table } from '../conformance/table.js';
 import { attend } from './attend.js';
+import { suitePage } from './suite-page.js';
 
 const executable = findChromium();
 if (!executable) console.warn('skipped: no Chromium found; MXATTN_CHROMIUM can name one');
@@ -31,36 +32,17 @@ function expected({ name, tensors, spec }: Row, precisionName: core.PrecisionNam
 }
 
 describe.skipIf(!executable)('in Chromium', () => {
-  let page: Page;
-  let done: () => void;
-  let closed: Promise<void>;
-
-  beforeAll(async () => {
-    const opened = new Promise<Page>((resolve, reject) => {
-      closed = withPage(executable!, site(), async (newPage) => {
-        resolve(newPage);
-        await new Promise<void>((finish) => {
-          done = finish;
-        });
-      });
-      closed.catch(reject);
-    });
-    page = await opened;
-    await page.evaluate(() => {
+  const page = suitePage(executable!, site, async (opened) => {
+    await opened.evaluate(() => {
       const { registerBackend, wasmBackend } = (globalThis as unknown as { mxattn: typeof core }).mxattn;
       for (const build of ['simd', 'relaxed-simd'] as const) registerBackend(wasmBackend({ build }));
     });
   });
 
-  afterAll(async () => {
-    done();
-    await closed;
-  });
-
   describe.each(backends)('%s', (backend) => {
     describe.each(['f32', 'mxfp6', 'mxfp4'] as const)('%s', (name) => {
       it.each(table)('$name', async (row) => {
-        const output = await attend(page, row, name, backend);
+        const output = await attend(page(), row, name, backend);
         const floatError = row.largeScores ? FLOAT_ERROR.largeScores : FLOAT_ERROR.usual;
         const bound = name === 'f32' ? floatError : EMULATION_ERROR;
         expect(relativeError(output, expected(row, name))).toBeLessThan(bound);

@@ -1,15 +1,16 @@
 /// <reference types="@webgpu/types" />
 import { dirname } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { findChromium, type Page, withPage } from '@mxattn/browser';
+import { findChromium } from '@mxattn/browser';
 import type * as core from '@mxattn/core';
 import { emulateAttention, precision, referenceAttention } from '@mxattn/core';
 import type * as webgpu from '@mxattn/ort-op/webgpu';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { EMULATION_ERROR, FLOAT_ERROR } from '../conformance/bounds.js';
 import { relativeError } from '../conformance/random.js';
 import { table } from '../conformance/table.js';
 import { attend } from './attend.js';
+import { suitePage } from './suite-page.js';
 
 /** Of the page. */
 declare const navigator: { readonly gpu: GPU };
@@ -33,22 +34,8 @@ const names = [
 const rows = table.filter(({ name }) => names.includes(name));
 
 describe.skipIf(!executable)('WebGPU in Chromium', () => {
-  let page: Page;
-  let done: () => void;
-  let closed: Promise<void>;
-
-  beforeAll(async () => {
-    const opened = new Promise<Page>((resolve, reject) => {
-      closed = withPage(executable!, site(), async (newPage) => {
-        resolve(newPage);
-        await new Promise<void>((finish) => {
-          done = finish;
-        });
-      });
-      closed.catch(reject);
-    });
-    page = await opened;
-    await page.evaluate(async () => {
+  const page = suitePage(executable!, site, async (opened) => {
+    await opened.evaluate(async () => {
       const { mxattn, kernels } = globalThis as unknown as { mxattn: typeof core; kernels: typeof webgpu };
       const adapter = await navigator.gpu.requestAdapter();
       if (!adapter) throw new Error('no adapter');
@@ -57,13 +44,8 @@ describe.skipIf(!executable)('WebGPU in Chromium', () => {
     });
   });
 
-  afterAll(async () => {
-    done();
-    await closed;
-  });
-
   it('describes the adapter', async () => {
-    const description = await page.evaluate(() => {
+    const description = await page().evaluate(() => {
       const { kernels } = globalThis as unknown as { kernels: typeof webgpu };
       return kernels.describeAdapter(navigator.gpu);
     });
@@ -72,7 +54,7 @@ describe.skipIf(!executable)('WebGPU in Chromium', () => {
 
   describe.each(['f32', 'mxfp6', 'mxfp4'] as const)('%s', (name) => {
     it.each(rows)('$name', async (row) => {
-      const output = await attend(page, row, name, 'webgpu');
+      const output = await attend(page(), row, name, 'webgpu');
       const { tensors, spec } = row;
       const floatError = row.largeScores ? FLOAT_ERROR.largeScores : FLOAT_ERROR.usual;
       const expected =

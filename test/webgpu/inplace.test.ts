@@ -9,6 +9,7 @@ import { Tensor as NodeTensor } from 'onnxruntime-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { relativeError } from '../conformance/random.js';
 import { noise } from '../graph/noise.js';
+import { type ModelText, onnx } from '../graph/onnx-text.js';
 import { writeFamilies } from '../patch/families.js';
 
 if (process.env.MXATTN_GPU === undefined) useSoftwareVulkan();
@@ -118,6 +119,35 @@ describe.skipIf(typeof description === 'string')('in place in Node.js', () => {
     expect(relativeError(mxfp6.logits, logits)).toBeLessThan(0.1);
   });
 
+  it('causal attention is GroupQueryAttention, and computed by our kernels', async () => {
+    const { ort } = shared;
+    const model = onnx(causal(''));
+    const session = await createSession(model, { ...shared, backend: 'inplace' });
+    const cpu = await createNativeSession(model, { backend: 'stock' });
+    // Many tokens, and few of them, which ONNX Runtime computes in another way.
+    for (const length of [40, 5]) {
+      const x = noise(length * 12, 8);
+      const { y } = await session.run({ x: new ort.Tensor('float32', x, [1, length, 12]) });
+      const expected = await cpu.run({ x: new NodeTensor('float32', x, [1, length, 12]) });
+      const actual = (await y!.getData()) as Float32Array;
+      expect(relativeError(actual, expected.y!.data as Float32Array)).toBeLessThan(1e-5);
+    }
+    expect((session as InplaceSession).dispatches).toEqual({ inPlace: 2, left: {} });
+  });
+
+  it('refuses what it would compute differently', async () => {
+    const capped = onnx(causal(',softcap=2.0'));
+    const create = (options: object) => createSession(capped, { ...shared, ...options });
+    await expect(create({ backend: 'inplace' })).rejects.toThrow(/GroupQueryAttention_0 has a soft cap/);
+    const { report } = await create({});
+    expect(['carrier', 'stock']).toContain(report.backend);
+    expect(report.reason).toMatch(/has a soft cap, which is not supported in place yet/);
+    await expect(create({ precision: 'efq4' })).rejects.toThrow(/WebGPU kernels do not have precision efq4/);
+    await expect(create({ backend: 'gpu' })).rejects.toThrow(
+      /unknown backend "gpu"; there are auto, inplace/,
+    );
+  });
+
   it('decoding makes no buffers after the first steps, and gives what the CPU gives', async () => {
     const bytes = readFileSync(`${folder}gpt2/onnx/model.onnx`);
     const { ort } = shared;
@@ -164,3 +194,22 @@ describe.skipIf(typeof description === 'string')('in place in Node.js', () => {
     Reflect.deleteProperty(device, 'createBuffer');
   });
 });
+
+/** Causal attention of one sequence, two query heads that share one of keys. */
+function causal(attributes: string): ModelText {
+  return {
+    nodes: `
+      q = MatMul(x, wq)
+      k = MatMul(x, wk)
+      v = MatMul(x, wv)
+      y = Attention<is_causal=1,q_num_heads=2,kv_num_heads=1${attributes}>(q, k, v)`,
+    inputs: { x: 'f32[B,S,12]' },
+    initializers: {
+      wq: { dims: [12, 32], data: noise(12 * 32, 1) },
+      wk: { dims: [12, 16], data: noise(12 * 16, 2) },
+      wv: { dims: [12, 16], data: noise(12 * 16, 3) },
+    },
+    outputs: { y: 'f32[B,S,32]' },
+    opset: 23,
+  };
+}

@@ -85,11 +85,15 @@ export interface NativeKvCache {
 }
 
 export interface Addon {
-  createSession(library: string, model: Uint8Array, options: NativeSessionOptions): Promise<NativeSession>;
+  createSession(
+    libraryPath: string,
+    model: Uint8Array,
+    options: NativeSessionOptions,
+  ): Promise<NativeSession>;
   attention(problem: NativeProblem): Promise<Float32Array>;
   readonly KvCache: new (layers: readonly NativeCacheShape[], isa: string) => NativeKvCache;
   isaLevels(): string[];
-  runtimeVersion(library: string): string;
+  runtimeVersion(libraryPath: string): string;
   measurePeaks(threads: number): Promise<{ float32: number; int8: number }>;
 }
 

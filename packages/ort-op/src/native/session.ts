@@ -9,7 +9,7 @@ export function openNativeSession(
   model: Uint8Array,
   options: NativeSessionOptions = {},
 ): Promise<NativeSession> {
-  return addon().createSession(findRuntime().library, model, options);
+  return addon().createSession(findRuntime().libraryPath, model, options);
 }
 
 /**

@@ -13,6 +13,7 @@ import {
 import { copy } from '../model/messages.js';
 import { ValueInfoProtoSchema } from '../model/onnx_pb.js';
 import { modelInputs, type ValueSignature } from '../model/signature.js';
+import { instead } from './shape-reader.js';
 
 /** Graph input of a model with a native cache: the address of every layer's cache. */
 export const cacheInput = 'mxattn.cache';
@@ -125,9 +126,7 @@ function joinedShape(reader: NodeProto, { past, added }: Join, opset: number): N
   const list = new NodeList(`mxattn.${reader.output[0]}.`, opset);
   const length = list.add('Add', [list.sizes(past.name, 2, 3), list.sizes(added, 2, 3)]);
   const shape = list.concat(list.sizes(past.name, 0, 2), length, list.sizes(past.name, 3, 4));
-  const start = list.ints(intAttribute(reader, 'start', 0));
-  const end = list.ints(intAttribute(reader, 'end', Number.MAX_SAFE_INTEGER));
-  list.add('Slice', [shape, start, end], [], reader.output[0]);
+  instead(list, reader, shape);
   return list.nodes;
 }
 

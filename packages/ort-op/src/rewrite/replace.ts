@@ -1,11 +1,12 @@
 import type { FoundAttention } from '../find/index.js';
 import { isIdentity } from '../find/operands.js';
 import { attributes, NodeList } from '../model/build.js';
-import { intAttribute, type NodeProto } from '../model/index.js';
+import type { NodeProto } from '../model/index.js';
 import { withoutBand } from './band.js';
 import type { Biases } from './bias.js';
 import type { Edits } from './edits.js';
 import { batchAndHeads, lengthOf } from './operand.js';
+import { instead } from './shape-reader.js';
 import type { Target } from './targets/target.js';
 
 /** Puts the nodes of a target in the place of an attention, the `layer`th that is replaced. */
@@ -44,9 +45,7 @@ function computeShape(list: NodeList, { graph, query, key }: FoundAttention, rea
     lengthOf(list, query),
     lengthOf(list, key),
   );
-  const start = list.ints(intAttribute(reader, 'start', 0));
-  const end = list.ints(intAttribute(reader, 'end', Number.MAX_SAFE_INTEGER));
-  list.add('Slice', [shape, start, end], [], reader.output[0]);
+  instead(list, reader, shape);
 }
 
 /** The output with its axes as the model has them. */

@@ -94,7 +94,7 @@ export async function createSession(
   let native: NativeSession;
   try {
     native = await addon().createSession(
-      runtime.library,
+      runtime.libraryPath,
       writeModel(withoutPrecisionDefault(cached?.model ?? model)),
       nativeOptions(options, isa, path),
     );

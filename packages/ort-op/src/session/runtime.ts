@@ -9,7 +9,7 @@ export interface Runtime {
   /** Its module: `InferenceSession`, `Tensor`, ... */
   readonly ort: typeof Ort;
   /** Path of the ONNX Runtime library inside it. */
-  readonly library: string;
+  readonly libraryPath: string;
 }
 
 const LIBRARY_NAMES: Partial<Record<NodeJS.Platform, RegExp>> = {
@@ -38,7 +38,7 @@ export function findRuntime(from: string | URL = import.meta.url): Runtime {
       },
     );
   }
-  return { ort: require(entry) as typeof Ort, library: findLibrary(join(dirname(entry), '..')) };
+  return { ort: require(entry) as typeof Ort, libraryPath: findLibrary(join(dirname(entry), '..')) };
 }
 
 function findLibrary(packageFolder: string): string {

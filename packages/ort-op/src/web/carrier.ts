@@ -149,6 +149,7 @@ function isCausal(program: Program): boolean | string {
   if (typeof known === 'string') return known;
   const [name, all, causal] = known.keyEnd ?? [];
   const ends = [...program.code.matchAll(new RegExp(`let ${name} = ([^;]+);`, 'g'))].map(([, end]) => end);
+  if (program.code.includes('tanh')) return 'its scores are soft-capped';
   if (/let local_window_start = (?!0u;)/.test(program.code)) return 'it has a window';
   if (ends.includes(causal)) return true;
   return ends.length > 0 && ends.every((end) => end === all)

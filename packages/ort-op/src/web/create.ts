@@ -1,15 +1,17 @@
 /// <reference types="@webgpu/types" />
-import { MxattnError, schedule } from '@mxattn/core';
+import { MxattnError, type Schedule, schedule } from '@mxattn/core';
 import type * as Ort from 'onnxruntime-common';
-import { type ModelProto, readModel, writeModel } from '../model/index.js';
+import { readModel, writeModel } from '../model/index.js';
 import { convertModel } from '../rewrite/index.js';
 import { sessionSchedule } from '../session/precision.js';
 import { StockSession } from '../session/stock-session.js';
 import type { MxattnSession } from '../session/types.js';
+import { webgpuRecipes } from '../webgpu/operand-format.js';
+import { carrierNodes, carrierOf, hasBias, nodeObstacle } from './carrier-nodes.js';
 import { type AdapterDevice, requestDevice } from './device.js';
 import { InplaceAttention } from './inplace-attention.js';
 import { InplaceSession } from './inplace-session.js';
-import type { WebSessionOptions } from './options.js';
+import type { WebBackend, WebSessionOptions } from './options.js';
 import { carrierObstacle, inplaceObstacle } from './self-test.js';
 
 /** What is known of a device that sessions share. */
@@ -47,6 +49,7 @@ export async function createSession(
     ...stock
   } = options;
   const plan = sessionSchedule(options) ?? schedule('f32');
+  checkOptions(plan, backend);
   const { device, adapterInfo = device.adapterInfo } = given
     ? { device: given, adapterInfo: givenInfo }
     : await sharedDevice();
@@ -63,9 +66,9 @@ export async function createSession(
     target: 'contrib',
     crossAttention: crossAttention ?? false,
   });
-  const nodes = attentionNodes(model);
+  const nodes = carrierNodes(model);
   const shared = backend === 'carrier' ? undefined : await inplace(ort, create, device, adapterInfo);
-  const obstacle = shared ? shared.obstacle : 'not asked for';
+  const obstacle = shared ? (shared.obstacle ?? nodes.map(nodeObstacle).find(Boolean)) : 'not asked for';
   if (obstacle !== undefined && backend === 'inplace') {
     throw new MxattnError(`attention cannot run in place in onnxruntime-web: ${obstacle}`);
   }
@@ -93,15 +96,34 @@ export async function createSession(
   const session = await create(writeModel(model));
   const { attention } = shared;
   await Promise.all(
-    report.replaced.flatMap(({ headSize, valueHeadSize }, layer) =>
-      plan.precisions.map((name) => {
-        const bias = Boolean(nodes[layer]?.input[5]);
-        if (headSize === undefined || headSize !== valueHeadSize) return undefined;
-        return attention.prepare({ headSize, valueHeadSize, softcap: false, bias, sinks: false }, name);
-      }),
-    ),
+    report.replaced.flatMap(({ headSize, valueHeadSize }, layer) => {
+      const node = carrierOf(nodes, layer);
+      if (!node || headSize === undefined || headSize !== valueHeadSize) return [];
+      const shape = { headSize, valueHeadSize, softcap: false, bias: hasBias(node), sinks: false };
+      return plan.precisions.map((name) => attention.prepare(shape, name));
+    }),
   );
-  return new InplaceSession(session, attention, plan, nodes.length, { backend: 'inplace', ...report });
+  return new InplaceSession(
+    session,
+    { attention, plan, layers: nodes.length, fallbackObstacle: () => carrier(ort, create, device) },
+    { backend: 'inplace', ...report },
+  );
+}
+
+const BACKENDS: readonly string[] = ['auto', 'inplace', 'carrier', 'stock'] satisfies WebBackend[];
+
+/** @throws MxattnError for a backend that there is not or a precision that the WebGPU kernels do not have. */
+function checkOptions(plan: Schedule, backend: string): void {
+  if (!BACKENDS.includes(backend)) {
+    throw new MxattnError(`unknown backend "${backend}"; there are ${BACKENDS.join(', ')}`);
+  }
+  const names = webgpuRecipes.map(({ name }) => name);
+  const missing = plan.precisions.find((name) => !names.includes(name));
+  if (missing) {
+    throw new MxattnError(
+      `the WebGPU kernels do not have precision ${missing}; they have ${names.join(', ')}`,
+    );
+  }
 }
 
 /** Whether attention can be computed in place on a device, tried once. */
@@ -154,12 +176,4 @@ async function bytesOf(source: string | Uint8Array | ArrayBuffer): Promise<Uint8
   const response = await fetch(source);
   if (!response.ok) throw new MxattnError(`cannot fetch the model ${source}: status ${response.status}`);
   return new Uint8Array(await response.arrayBuffer());
-}
-
-/** The nodes that ONNX Runtime computes with its fused attention program, in graph order. */
-function attentionNodes(model: ModelProto) {
-  return (model.graph?.node ?? []).filter(
-    ({ domain, opType }) =>
-      domain === 'com.microsoft' && (opType === 'MultiHeadAttention' || opType === 'GroupQueryAttention'),
-  );
 }

@@ -37,6 +37,9 @@ const MOST_PLANS = 16;
  */
 export class InplaceAttention {
   private readonly kernels = new Map<string, AttentionKernels>();
+  private readonly compiling = new Map<string, Promise<void>>();
+  /** Why kernels cannot be compiled. */
+  private readonly failed = new Map<string, string>();
   /** Plans that serve the same sizes; a run takes as many as it has attentions that differ. Least recently used first. */
   private readonly pool = new Map<string, AttentionPlan[]>();
   private readonly interception: Interception;
@@ -77,13 +80,28 @@ export class InplaceAttention {
     });
   }
 
-  /** Compiles the kernels for a kind of attention; until that is done, ONNX Runtime's own run. */
-  async prepare(shape: ShapeClass, name: PrecisionName): Promise<void> {
+  /**
+   * Compiles the kernels for a kind of attention, once; until that is done, ONNX Runtime's own run.
+   *
+   * @throws MxattnError (as a rejection) if the device does not take them.
+   */
+  prepare(shape: ShapeClass, name: PrecisionName): Promise<void> {
     const key = kernelKey(shape, name);
-    if (this.kernels.has(key)) return;
+    const started = this.compiling.get(key);
+    if (started) return started;
     const { device, adapterInfo } = this;
     const options = { unroll: !isSoftware(adapterInfo), matrix: hasMatrices(device, adapterInfo) };
-    this.kernels.set(key, await compileAttention(device, shape, precision(name), options));
+    const compiling = compileAttention(device, shape, precision(name), options).then(
+      (kernels) => {
+        this.kernels.set(key, kernels);
+      },
+      (error: Error) => {
+        this.failed.set(key, error.message);
+        throw error;
+      },
+    );
+    this.compiling.set(key, compiling);
+    return compiling;
   }
 
   /** A run begins. */
@@ -131,15 +149,19 @@ export class InplaceAttention {
     const { extras, buffers } = found;
     const spec = change(found.spec);
     const shape = shapeClass(spec, { bias: extras.biasStrides !== null, sinks: false });
-    const kernels = this.kernels.get(kernelKey(shape, name));
+    const kind = kernelKey(shape, name);
+    const kernels = this.kernels.get(kind);
     if (!kernels) {
+      // Its failure is told by the next dispatch.
       this.prepare(shape, name).catch(() => {});
-      return `its kernel for head size ${spec.headSize} at ${name} is not compiled yet`;
+      return (
+        this.failed.get(kind) ?? `its kernel for head size ${spec.headSize} at ${name} is not compiled yet`
+      );
     }
     const exact = JSON.stringify([spec, extras, name]);
     let plan = this.inRun.get(exact);
     if (!plan) {
-      plan = this.fromPool(kernels, spec, extras, kernelKey(shape, name));
+      plan = this.fromPool(kernels, spec, extras, kind);
       this.inRun.set(exact, plan);
     }
     const used = plan;

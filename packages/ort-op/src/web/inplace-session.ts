@@ -7,6 +7,16 @@ import { type Fetches, type MxattnRunOptions, runArguments } from '../session/ru
 import { StockSession } from '../session/stock-session.js';
 import type { DispatchCounts, InplaceAttention } from './inplace-attention.js';
 
+/** What a session in place works with. */
+export interface Inplace {
+  readonly attention: InplaceAttention;
+  readonly plan: Schedule;
+  /** Attentions of the model. */
+  readonly layers: number;
+  /** Why ONNX Runtime's own kernel, which computes what is left to it, is wrong on this device; undefined if it is not. */
+  readonly fallbackObstacle: () => Promise<string | undefined>;
+}
+
 /** Runs that wait for each other: onnxruntime-web takes one at a time. */
 const queues = new WeakMap<InplaceAttention, Promise<unknown>>();
 
@@ -16,9 +26,7 @@ export class InplaceSession extends StockSession {
 
   constructor(
     session: InferenceSession,
-    private readonly attention: InplaceAttention,
-    private readonly plan: Schedule,
-    private readonly layers: number,
+    private readonly inplace: Inplace,
     report: SessionReport,
   ) {
     super(session, report);
@@ -35,27 +43,30 @@ export class InplaceSession extends StockSession {
     maybeOptions?: MxattnRunOptions,
   ): Promise<InferenceSession.ReturnType> {
     const { options } = runArguments(this.outputNames, fetchesOrOptions, maybeOptions);
-    const precisions = layerPrecisionNames(this.plan, this.layers, feeds, options);
-    const before = queues.get(this.attention) ?? Promise.resolve();
+    const { attention, plan, layers } = this.inplace;
+    const precisions = layerPrecisionNames(plan, layers, feeds, options);
+    const before = queues.get(attention) ?? Promise.resolve();
     const running = before.then(async () => {
-      const start = this.attention.counts;
-      this.attention.begin({ precisions });
-      try {
-        return await super.run(feeds, fetchesOrOptions, maybeOptions);
-      } finally {
-        this.attention.end();
-        this.count(start, this.attention.counts, precisions);
-      }
+      const start = attention.counts;
+      attention.begin({ precisions });
+      const outputs = await super.run(feeds, fetchesOrOptions, maybeOptions).finally(() => attention.end());
+      await this.count(start, attention.counts, precisions);
+      return outputs;
     });
     // The next run starts whatever becomes of this one.
     queues.set(
-      this.attention,
+      attention,
       running.catch(() => undefined),
     );
     return running;
   }
 
-  private count(start: DispatchCounts, now: DispatchCounts, precisions: readonly string[]): void {
+  /** @throws MxattnError where some attention was computed in another way than the session promises. */
+  private async count(
+    start: DispatchCounts,
+    now: DispatchCounts,
+    precisions: readonly string[],
+  ): Promise<void> {
     let dispatched = now.inPlace - start.inPlace;
     this.counts.inPlace += dispatched;
     for (const [reason, count] of Object.entries(now.left)) {
@@ -63,11 +74,14 @@ export class InplaceSession extends StockSession {
       if (added === 0) continue;
       dispatched += added;
       this.counts.left[reason] = (this.counts.left[reason] ?? 0) + added;
+      const wrong = await this.inplace.fallbackObstacle();
+      if (wrong) throw new MxattnError(`an attention was left to ONNX Runtime: ${reason}; but ${wrong}`);
     }
+    const { layers } = this.inplace;
     // Layers are told apart by the order of their dispatches alone.
-    if (dispatched > 0 && dispatched !== this.layers && new Set(precisions).size > 1) {
+    if (dispatched > 0 && dispatched !== layers && new Set(precisions).size > 1) {
       throw new MxattnError(
-        `the schedule differs by layer, but ONNX Runtime ran ${dispatched} of ${this.layers} attentions with the ` +
+        `the schedule differs by layer, but ONNX Runtime ran ${dispatched} of ${layers} attentions with the ` +
           'program that can be replaced, so that layers cannot be told apart; use one precision for all layers',
       );
     }

@@ -44,9 +44,9 @@ function node(): Finding {
 
 function runtime(): Finding {
   try {
-    const { library, ort } = findRuntime();
+    const { libraryPath, ort } = findRuntime();
     const version = ort.env.versions.node ?? ort.env.versions.common;
-    return { what: 'onnxruntime-node', works: true, found: `${version}, ${library}`, remedy: '' };
+    return { what: 'onnxruntime-node', works: true, found: `${version}, ${libraryPath}`, remedy: '' };
   } catch (error) {
     return {
       what: 'onnxruntime-node',

@@ -1,9 +1,10 @@
 import { createRequire } from 'node:module';
-import { MxattnError, schedule } from '@mxattn/core';
+import { MxattnError } from '@mxattn/core';
 import { createSession, findRuntime, type MxattnSessionOptions } from '@mxattn/ort-op';
 import type { InferenceSession } from 'onnxruntime-common';
 import { modelArguments } from './arguments.js';
 import type { ModelReport } from './report.js';
+import { checkSchedule } from './schedule.js';
 
 /** How patched models run. Give a precision or a schedule by layer or phase, not both. */
 export interface PatchOptions
@@ -38,7 +39,7 @@ const reports: ModelReport[] = [];
  */
 export function patch(options: PatchOptions = {}): void {
   const { from = import.meta.url, ...session } = options;
-  checkSchedule(session);
+  checkSchedule(session, '@mxattn/ort-op');
   const transformers = resolveTransformers(from);
   const target = findRuntime(transformers).ort.InferenceSession as unknown as SessionClass;
   unpatch();
@@ -63,18 +64,6 @@ export function unpatch(): void {
 /** What was replaced, what was left and why, for every model loaded since the process started patching. */
 export function patchReport(): readonly ModelReport[] {
   return [...reports];
-}
-
-function checkSchedule({ precision, schedule: plan }: PatchOptions): void {
-  if (precision !== undefined && plan !== undefined) {
-    throw new MxattnError('patch: give either precision or schedule, not both');
-  }
-  if (schedule(plan ?? precision ?? 'f32').needsStep) {
-    throw new MxattnError(
-      'patch: this schedule depends on the denoising step, and transformers.js has no denoising loop; ' +
-        'use rules by layer or phase, or createSession of @mxattn/ort-op for a diffusion model',
-    );
-  }
 }
 
 function resolveTransformers(from: string | URL): string {

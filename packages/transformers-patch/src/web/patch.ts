@@ -1,9 +1,9 @@
-import { MxattnError, schedule } from '@mxattn/core';
 import { createSession, type WebSessionOptions } from '@mxattn/ort-op/web';
 import type { InferenceSession } from 'onnxruntime-common';
 import * as onnxruntime from 'onnxruntime-web/webgpu';
 import { modelArguments } from '../patch/arguments.js';
 import type { ModelReport } from '../patch/report.js';
+import { checkSchedule } from '../patch/schedule.js';
 
 /** How patched models run. Give a precision or a schedule by layer, phase or token, not both. */
 export interface WebPatchOptions
@@ -29,15 +29,7 @@ const reports: ModelReport[] = [];
  */
 export function patch(options: WebPatchOptions = {}): void {
   const { ort = onnxruntime as unknown as WebSessionOptions['ort'], ...ours } = options;
-  if (ours.precision !== undefined && ours.schedule !== undefined) {
-    throw new MxattnError('patch: give either precision or schedule, not both');
-  }
-  if (schedule(ours.schedule ?? ours.precision ?? 'f32').needsStep) {
-    throw new MxattnError(
-      'patch: this schedule depends on the denoising step, and transformers.js has no denoising loop; ' +
-        'use rules by layer, phase or token, or createSession of @mxattn/ort-op/web for a diffusion model',
-    );
-  }
+  checkSchedule(ours, '@mxattn/ort-op/web');
   unpatch();
   const target = ort.InferenceSession as unknown as SessionClass;
   const original = target.create;

@@ -1,7 +1,7 @@
 import type { FoundAttention } from '../../find/index.js';
 import { attributes, type NodeList } from '../../model/build.js';
 import { DataType } from '../../model/index.js';
-import { bandOf } from '../band.js';
+import { tightestBand } from '../band.js';
 import { biasObstacle, forEachQueryAndKey } from '../bias.js';
 import { zeroWhereMasked } from '../masked-rows.js';
 import { operandValue } from '../operand.js';
@@ -42,7 +42,7 @@ export const contrib: Target = {
  */
 function fitsGroupQueryAttention(found: FoundAttention): boolean {
   const { bias, hasCache, selfAttention, headSize, valueHeadSize } = found;
-  const band = bandOf(found);
+  const band = tightestBand(found);
   const causal = band?.right === 0 && band.left < 0 && bias.every((term) => term.band);
   const shaped = headSize !== undefined && headSize === valueHeadSize && headSize % 8 === 0;
   return causal && shaped && selfAttention && !hasCache;
