@@ -1,9 +1,9 @@
-import type { PrecisionName } from '@mxattn/core';
 import {
   convertModel,
   createSession,
   findRuntime,
   kvCacheBytes,
+  type MxattnSessionOptions,
   type Runtime,
   writeModel,
 } from '@mxattn/ort-op';
@@ -22,7 +22,16 @@ const LENGTH = 8192;
 const LABEL = `1,${HEADS},${KV_HEADS},1,${LENGTH},${SIZE}`;
 /** Decoding is a loop. */
 const IN_TURN = 5;
-const PRECISIONS: readonly PrecisionName[] = ['mxfp4', 'mxfp6', 'f32'];
+type Attention = Required<Pick<MxattnSessionOptions, 'precision' | 'kvCacheFormat'>>;
+
+const ATTENTIONS: readonly Attention[] = [
+  { precision: 'mxfp4', kvCacheFormat: 'mxfp4' },
+  { precision: 'mxfp6', kvCacheFormat: 'mxfp4' },
+  { precision: 'mxfp6', kvCacheFormat: 'mxfp6' },
+  { precision: 'mxfp8', kvCacheFormat: 'mxfp8' },
+  { precision: 'f32', kvCacheFormat: 'f16' },
+  { precision: 'f32', kvCacheFormat: 'f32' },
+];
 
 /**
  * One token after a long cache, through a session with a native cache that grows from run to run. The peers compute
@@ -45,9 +54,13 @@ export async function decodeRows(threads: number): Promise<Row[]> {
     );
     rows.push({ name, shape: LABEL, ...times, peerName, ratio: times.peer / times.ours });
   };
-  for (const precision of PRECISIONS) {
-    const { step: ours } = await nativeDecode(precision, threads);
-    const name = `decode, ${precision} cache`;
+  for (const attention of ATTENTIONS) {
+    const { step: ours } = await nativeDecode(attention, threads);
+    const { precision, kvCacheFormat } = attention;
+    const name =
+      precision === kvCacheFormat
+        ? `decode, ${precision} cache`
+        : `decode, ${precision} on a cache of ${kvCacheFormat}`;
     await row(name, ours, inside, 'MatMul, Softmax, MatMul f32 inside ONNX Runtime', 15);
     await row(name, ours, stock, 'the same through run() with past and present', 15);
   }
@@ -58,21 +71,21 @@ export async function decodeRows(threads: number): Promise<Row[]> {
 export async function cacheRows(threads: number): Promise<Row[]> {
   const peer = (2 * KV_HEADS * LENGTH * SIZE * 4) / 2 ** 20;
   const rows: Row[] = [];
-  for (const precision of ['mxfp4', 'mxfp6'] as const) {
-    const { present } = await nativeDecode(precision, threads);
+  for (const format of ['mxfp4', 'mxfp6', 'mxfp8', 'f16'] as const) {
+    const { present } = await nativeDecode({ precision: 'f32', kvCacheFormat: format }, threads);
     const ours = kvCacheBytes(present()) / 2 ** 20;
     const shape = `${KV_HEADS},${LENGTH},${SIZE}`;
     const peerName = 'f32 tensors';
-    rows.push({ name: `cache, ${precision}`, shape, ours, peer, unit: 'MiB', peerName, ratio: peer / ours });
+    rows.push({ name: `cache, ${format}`, shape, ours, peer, unit: 'MiB', peerName, ratio: peer / ours });
   }
   return rows;
 }
 
 /** A session whose cache is in native memory, and a step that appends a token to it. */
-async function nativeDecode(precision: PrecisionName, threads: number) {
+async function nativeDecode(attention: Attention, threads: number) {
   const { ort } = findRuntime();
   const { model } = convertModel(attentionModel(), { crossAttention: true });
-  const session = await createSession(writeModel(model), { backend: 'native', precision, threads });
+  const session = await createSession(writeModel(model), { backend: 'native', ...attention, threads });
   const dims = [1, KV_HEADS, LENGTH - 1, SIZE];
   const past = () => new ort.Tensor('float32', normal(KV_HEADS * (LENGTH - 1) * SIZE), dims);
   const token = (heads: number) => new ort.Tensor('float32', normal(heads * SIZE), [1, 1, heads * SIZE]);

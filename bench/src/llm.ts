@@ -26,7 +26,20 @@ const CONTEXTS = 4;
 /** Tokens for which a cache takes the memory that it needs: it grows by so many. */
 const CACHE_CHUNK = 1024;
 
-const PRECISIONS = ['mxfp4', 'mxfp6', 'f32'] as const;
+type Attention = Required<Pick<PatchOptions, 'precision' | 'kvCacheFormat'>>;
+
+const ATTENTIONS: readonly Attention[] = [
+  { precision: 'mxfp4', kvCacheFormat: 'mxfp4' },
+  { precision: 'mxfp6', kvCacheFormat: 'mxfp4' },
+  { precision: 'mxfp6', kvCacheFormat: 'mxfp6' },
+  { precision: 'mxfp8', kvCacheFormat: 'mxfp8' },
+  { precision: 'f32', kvCacheFormat: 'f16' },
+  { precision: 'f32', kvCacheFormat: 'f32' },
+];
+
+function nameOf({ precision, kvCacheFormat }: Attention): string {
+  return precision === kvCacheFormat ? precision : `${precision} on a cache of ${kvCacheFormat}`;
+}
 
 /**
  * transformers.js with and without mxattn: the time to the first token of a long prompt, the time of each further token,
@@ -38,16 +51,17 @@ export async function llmBenchmark(): Promise<BenchmarkResult> {
   const stock = await load(null);
   const rows: Row[] = [];
   const memory: Record<string, number> = {};
-  for (const precision of PRECISIONS) {
-    const ours = await load({ precision });
-    const times = await terminalProgress(`story-llama, ${precision}`, ROUNDS, (step) =>
+  for (const attention of ATTENTIONS) {
+    const ours = await load(attention);
+    const label = nameOf(attention);
+    const times = await terminalProgress(`story-llama, ${label}`, ROUNDS, (step) =>
       generateByTurns(ours, stock, text, step),
     );
     for (const [name, pair] of Object.entries(times)) {
       const unit = { shape: `${CONTEXT} tokens of context`, peerName: 'transformers.js' };
-      rows.push({ name: `${name}, ${precision}`, ...unit, ...pair, ratio: pair.peer / pair.ours });
+      rows.push({ name: `${name}, ${label}`, ...unit, ...pair, ratio: pair.peer / pair.ours });
     }
-    memory[precision] = await cacheBitsPerElement(ours, text);
+    memory[label] = await cacheBitsPerElement(ours, text);
     await ours.dispose();
   }
   const perplexities = await perplexityByPrecision(stock, text);
@@ -171,9 +185,9 @@ async function perplexityByPrecision(
     const { logits } = (await stock(tokensAsInput(context.slice(0, -1), CONTEXT))) as Outputs;
     return negativeLogLikelihood(logits!.data as Float32Array, context.slice(1));
   });
-  for (const precision of PRECISIONS) {
-    const ours = await load({ precision });
-    await measure(precision, (context) => lossFromCache(ours, context));
+  for (const attention of ATTENTIONS) {
+    const ours = await load(attention);
+    await measure(nameOf(attention), (context) => lossFromCache(ours, context));
     await ours.dispose();
   }
   return result;

@@ -257,8 +257,8 @@ describe('mxattn', () => {
     ['an unknown precision', ['compare', llama, '--precision', 'fp3'], /unknown precision "fp3"; known: f32/],
     [
       'a precision the kernel lacks',
-      ['compare', llama, '--precision', 'mxfp8'],
-      /does not have precision mxfp8/,
+      ['compare', llama, '--precision', 'efq4'],
+      /does not have precision efq4/,
     ],
     [
       'a precision and a schedule',

@@ -12,6 +12,7 @@ const wasmBuilds = (['simd', 'relaxed-simd'] as const).filter((build) => {
 });
 
 // Its own rounding differs from that of kernels, in float64.
-conformance('emulation', { emulationError: null });
-for (const isa of isas) conformance(`native-${isa}`);
+const precisions = ['f32', 'mxfp6', 'mxfp4', 'mxfp8'] as const;
+conformance('emulation', { precisions, emulationError: null });
+for (const isa of isas) conformance(`native-${isa}`, { precisions });
 for (const build of wasmBuilds) conformance(`wasm-${build}`);

@@ -14,11 +14,12 @@ import { EMULATION_ERROR, FLOAT_ERROR } from './bounds.js';
 import { normal, relativeError, sameBytes } from './random.js';
 import { type Row, table } from './table.js';
 
-const precisions = ['f32', 'mxfp6', 'mxfp4'] as const;
-type Name = (typeof precisions)[number];
+type Name = 'f32' | 'mxfp6' | 'mxfp4' | 'mxfp8';
 
 /** What differs between backends. */
 export interface SuiteOptions {
+  /** Default f32, mxfp6 and mxfp4. */
+  readonly precisions?: readonly Name[];
   /** Rows that the backend refuses, each with the reason. */
   readonly refused?: Readonly<Record<string, string>>;
   /** Rows left out here, each with the reason. */
@@ -51,9 +52,14 @@ const formatError = memo((row, name) => {
   return relativeError(emulateAttention(row.tensors, row.spec, ordinary), reference(row, 'f32'));
 });
 
-/** Everything that a registered backend must get right, at every precision that kernels implement. */
+/** Everything that a registered backend must get right. */
 export function conformance(backend: string, options: SuiteOptions = {}): void {
-  const { refused = {}, skipped = {}, emulationError = EMULATION_ERROR } = options;
+  const {
+    precisions = ['f32', 'mxfp6', 'mxfp4'],
+    refused = {},
+    skipped = {},
+    emulationError = EMULATION_ERROR,
+  } = options;
   for (const [row, reason] of Object.entries(skipped)) console.warn(`skipped: ${backend}, ${row}: ${reason}`);
   const rows = table.filter(({ name }) => !(name in skipped));
   describe(backend, () => {

@@ -1,13 +1,15 @@
+import { attentionSpec, referenceAttention } from '@mxattn/core';
 import { createSession, isaLevels, kvCacheBytes, type MxattnSession } from '@mxattn/ort-op';
 import { type InferenceSession, Tensor } from 'onnxruntime-node';
 import { describe, expect, it } from 'vitest';
 import { normal, relativeError, sameBytes } from '../conformance/random.js';
 import { onnx } from '../graph/onnx-text.js';
+import { attentionFeeds, cachedAttention, HEADS, KV_HEADS, SIZE } from './cached-attention.js';
 import { downloaded, floats, LLM, llmFeeds, someTokens } from './support.js';
 
 type Outputs = InferenceSession.OnnxValueMapType;
 
-const precisions = ['f32', 'mxfp6', 'mxfp4'] as const;
+const precisions = ['f32', 'mxfp8', 'mxfp6', 'mxfp4'] as const;
 
 function open(options: Parameters<typeof createSession>[1]): Promise<MxattnSession> {
   return createSession(LLM, { backend: 'native', threads: 2, ...options });
@@ -50,6 +52,7 @@ describe('a native cache', () => {
 
   it.each([
     ['f32', 0],
+    ['mxfp8', 0.02],
     // The values of the block that is continued are those of its codes.
     ['mxfp6', 0.02],
     ['mxfp4', 0.1],
@@ -81,12 +84,16 @@ describe('a native cache', () => {
     expect(sameBytes(await continued(native, [3], b), await continued(tensors, [3], a))).toBe(true);
   });
 
+  // Half a step of 11, 4, 4 and 2 significant bits, over what blocks lose at their lower end.
   it.each([
+    ['f16', 2 ** -12],
+    ['mxfp8', 0.04],
     ['mxfp6', 0.05],
     ['mxfp4', 0.15],
-  ] as const)('at %s holds what the format can', async (precision, error) => {
+  ] as const)('of format %s holds what it can', async (kvCacheFormat, error) => {
     const exact = await open({});
-    const native = await open({ precision });
+    const native = await open({ kvCacheFormat });
+    expect(native.report.kvCacheFormats).toEqual([kvCacheFormat]);
     const [a, b] = [await exact.run(llmFeeds(someTokens(75))), await native.run(llmFeeds(someTokens(75)))];
     for (const name of ['present.0.key', 'present.0.value']) {
       const difference = relativeError(await downloaded(b[name]), await downloaded(a[name]));
@@ -95,16 +102,85 @@ describe('a native cache', () => {
     }
   });
 
-  it('quantised takes little of the memory of floats', async () => {
-    const bytes = async (precision: 'f32' | 'mxfp6' | 'mxfp4') => {
-      const outputs = await (await open({ precision })).run(llmFeeds(someTokens(1024)));
-      return kvCacheBytes(outputs['present.0.key'] as Tensor);
-    };
-    const floatBytes = await bytes('f32');
-    expect(floatBytes).toBe(8 * 2 * 2 * 1024 * 64 * 4);
-    // 4.25 and 8.25 bits an element, and a block of values in floats.
-    expect(await bytes('mxfp4')).toBeLessThan(floatBytes / 6.5);
-    expect(await bytes('mxfp6')).toBeLessThan(floatBytes / 3.5);
+  it.each([
+    ['f32', 32],
+    ['f16', 16],
+    ['mxfp8', 8.25],
+    ['mxfp6', 6.25],
+    ['mxfp4', 4.25],
+  ] as const)('of format %s takes %s bits an element', async (kvCacheFormat, bits) => {
+    const outputs = await (await open({ kvCacheFormat })).run(llmFeeds(someTokens(1024)));
+    const elements = 8 * 2 * 2 * 1024 * 64;
+    const blocks = kvCacheFormat.startsWith('mx');
+    // A block of values in floats, of each layer and head, and 8 bytes a tile of 64 tokens.
+    const beside = blocks ? 8 * 2 * (32 * 64 * 4 + (1024 / 64) * 8) : 0;
+    expect(kvCacheBytes(outputs['present.0.key'] as Tensor)).toBe((elements * bits) / 8 + beside);
+  });
+
+  it.each(['f16', 'mxfp8', 'mxfp6', 'mxfp4'] as const)(
+    'of format %s is read exactly',
+    async (kvCacheFormat) => {
+      const native = await createSession(cachedAttention(), { backend: 'native', threads: 2, kvCacheFormat });
+      let { y, nk, nv } = await native.run(attentionFeeds(75, 1));
+      // Once with few rows and once with many.
+      for (const length of [1, 40]) {
+        const feeds = { ...attentionFeeds(length, 5), pk: nk as Tensor, pv: nv as Tensor };
+        ({ y, nk, nv } = await native.run(feeds));
+        const spec = attentionSpec({
+          batch: 1,
+          heads: HEADS,
+          kvHeads: KV_HEADS,
+          queryLength: length,
+          keyLength: (nk as Tensor).dims[2]!,
+          headSize: SIZE,
+          causal: true,
+        });
+        const expected = referenceAttention(
+          { query: floats(feeds.q), key: await downloaded(nk), value: await downloaded(nv) },
+          spec,
+        );
+        expect(relativeError(floats(y), expected)).toBeLessThan(2e-6);
+      }
+    },
+  );
+
+  // Logits behind eight layers.
+  it.each([
+    ['mxfp8', 'mxfp6', 0.1],
+    ['mxfp6', 'mxfp4', 0.3],
+    ['mxfp4', 'mxfp6', 0.3],
+  ] as const)(
+    'of another format than the precision: %s reads %s',
+    async (precision, kvCacheFormat, error) => {
+      const exact = await open({});
+      const native = await open({ precision, kvCacheFormat });
+      let [a, b] = [await exact.run(llmFeeds(someTokens(90))), await native.run(llmFeeds(someTokens(90)))];
+      for (const ids of [[7], someTokens(40)]) {
+        [a, b] = [await exact.run(llmFeeds(ids, a)), await native.run(llmFeeds(ids, b))];
+        const difference = relativeError(floats(b.logits), floats(a.logits));
+        expect(difference).toBeGreaterThan(0.01);
+        expect(difference).toBeLessThan(error);
+      }
+    },
+  );
+
+  it('serves exact and quantised runs where its format was asked for', async () => {
+    const native = await open({
+      schedule: { default: 'mxfp4', rules: [{ phase: 'prefill', precision: 'f32' }] },
+      kvCacheFormat: 'mxfp6',
+    });
+    expect(native.report.kvCache).toBe('native');
+    const cache = await native.run(llmFeeds(someTokens(70)));
+    expect((await continued(native, [3], cache)).every(Number.isFinite)).toBe(true);
+  });
+
+  it('refuses a format that its attention cannot read', async () => {
+    await expect(open({ precision: 'mxfp6', kvCacheFormat: 'f16' })).rejects.toThrow(
+      'attention at precision mxfp6 cannot read a cache of kvCacheFormat f16; choose mxfp6 or mxfp4',
+    );
+    await expect(open({ kvCacheFormat: 'int8' as never })).rejects.toThrow(
+      'unknown kvCacheFormat "int8"; there are f32, mxfp6, mxfp4, mxfp8, f16',
+    );
   });
 
   it('is freed when its last tensor is disposed of', async () => {

@@ -251,8 +251,8 @@ describe('bad input', () => {
     ],
     [
       'a precision the kernel lacks',
-      () => createSession(DIFFUSION, { precision: 'mxfp8' }),
-      /does not have precision mxfp8; it has f32, mxfp6, mxfp4/,
+      () => createSession(DIFFUSION, { precision: 'efq4' }),
+      /does not have precision efq4; it has f32, mxfp6, mxfp4, mxfp8/,
     ],
     [
       'an unknown backend',

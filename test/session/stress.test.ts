@@ -1,52 +1,11 @@
-import { convertModel, createSession, kvCacheBytes, type MxattnSession, writeModel } from '@mxattn/ort-op';
-import { Tensor } from 'onnxruntime-node';
+import { createSession, kvCacheBytes, type MxattnSession } from '@mxattn/ort-op';
 import { describe, expect, it } from 'vitest';
-import { normal, sameBytes } from '../conformance/random.js';
-import { onnx } from '../graph/onnx-text.js';
+import { sameBytes } from '../conformance/random.js';
+import { attentionFeeds, cachedAttention, KV_HEADS, SIZE } from './cached-attention.js';
 import { floats } from './support.js';
 
-const HEADS = 4;
-const KV_HEADS = 2;
-const SIZE = 32;
-
-/** Causal attention with a cache, small enough to be run thousands of times. */
-function model(): Uint8Array {
-  const kv = `f32[1,${KV_HEADS},P,${SIZE}]`;
-  const text = onnx({
-    nodes: 'y nk nv = Attention<is_causal=1>(q, k, v, , pk, pv)',
-    inputs: {
-      q: `f32[1,${HEADS},S,${SIZE}]`,
-      k: `f32[1,${KV_HEADS},S,${SIZE}]`,
-      v: `f32[1,${KV_HEADS},S,${SIZE}]`,
-      pk: kv,
-      pv: kv,
-    },
-    outputs: {
-      y: `f32[1,${HEADS},S,${SIZE}]`,
-      nk: `f32[1,${KV_HEADS},?,${SIZE}]`,
-      nv: `f32[1,${KV_HEADS},?,${SIZE}]`,
-    },
-    opset: 23,
-  });
-  return writeModel(convertModel(text, { crossAttention: true }).model);
-}
-
-function tensor(heads: number, length: number, seed: number): Tensor {
-  return new Tensor('float32', normal(heads * length * SIZE, seed), [1, heads, length, SIZE]);
-}
-
-function feeds(length: number, seed: number): Record<string, Tensor> {
-  return {
-    q: tensor(HEADS, length, seed),
-    k: tensor(KV_HEADS, length, seed + 1),
-    v: tensor(KV_HEADS, length, seed + 2),
-    pk: tensor(KV_HEADS, 0, 1),
-    pv: tensor(KV_HEADS, 0, 1),
-  };
-}
-
 function open(precision: 'f32' | 'mxfp4'): Promise<MxattnSession> {
-  return createSession(model(), { backend: 'native', threads: 2, precision });
+  return createSession(cachedAttention(), { backend: 'native', threads: 2, precision });
 }
 
 /** Resident memory in MiB, without what only waits for the garbage collector. */
@@ -61,7 +20,7 @@ async function residentMemory(): Promise<number> {
 describe('under load', () => {
   it.each(['f32', 'mxfp4'] as const)('gives the same answers in parallel runs: %s', async (precision) => {
     const sessions = await Promise.all([open(precision), open(precision)]);
-    const inputs = [300, 170, 64, 1].map((length, i) => feeds(length, 10 * i));
+    const inputs = [300, 170, 64, 1].map((length, i) => attentionFeeds(length, 10 * i));
     const alone: Float32Array[] = [];
     for (const each of inputs) alone.push(floats((await sessions[0]!.run(each)).y).slice());
     for (let round = 0; round < 5; round++) {
@@ -78,7 +37,7 @@ describe('under load', () => {
 
   it('decodes 10,000 tokens in the memory of their cache', { timeout: 120_000 }, async () => {
     const session = await open('mxfp4');
-    const { pk, pv, ...token } = feeds(1, 5);
+    const { pk, pv, ...token } = attentionFeeds(1, 5);
     let cache = { pk: pk!, pv: pv! };
     const steps = async (count: number) => {
       for (let i = 0; i < count; i++) {
@@ -100,7 +59,7 @@ describe('under load', () => {
   it('opens and releases 200 sessions without keeping memory', { timeout: 120_000 }, async () => {
     const once = async () => {
       const session = await open('mxfp4');
-      await session.run(feeds(64, 3));
+      await session.run(attentionFeeds(64, 3));
       await session.release();
     };
     for (let i = 0; i < 50; i++) await once();

@@ -36,6 +36,7 @@ export {
   withOutputs,
   withPrecisions,
 } from './rewrite/index.js';
+export type { KvCacheFormat } from './session/cache-format.js';
 export { createSession } from './session/create.js';
 export { kvCacheBytes } from './session/kv-cache.js';
 export type { MxattnSessionOptions, SessionBackend } from './session/options.js';

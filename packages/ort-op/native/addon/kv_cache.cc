@@ -37,7 +37,7 @@ class KvCache : public Napi::ObjectWrap<KvCache> {
         Napi::Object from = shapes.Get(i).As<Napi::Object>();
         auto integer = [&](const char* name) { return from.Get(name).As<Napi::Number>().Int64Value(); };
         cpu::CacheShape shape{integer("batch"), integer("kvHeads"), integer("headSize"), integer("valueHeadSize"),
-                              static_cast<cpu::Precision>(integer("format"))};
+                              static_cast<cpu::CacheFormat>(integer("format"))};
         layers_.push_back(std::make_unique<cpu::LayerCache>(shape, build));
       }
     }

@@ -23,8 +23,8 @@ namespace mxattn::cpu {
   void toHalf(const float*, uint16_t*, size_t);           \
   int64_t cacheTileBytes(const Problem&);                 \
   void append(const Problem&, const Parallel&, Scratch&); \
-  void readKeys(const Problem&, const Tiles&, float*);    \
-  void readValues(const Problem&, const Tiles&, float*);  \
+  void readKeys(const Problem&, Scratch&, float*);        \
+  void readValues(const Problem&, Scratch&, float*);      \
   double floatPeak(double (*)());                         \
   double bytePeak(double (*)());                          \
   }

@@ -16,8 +16,8 @@ using ToHalf = void (*)(const float* from, uint16_t* to, size_t count);
 // Operations a second of one thread; see peak.h.
 using Peak = double (*)(double (*seconds)());
 
-// Keys or values of the first problem.keyLength tokens, [batch * kvHeads, keyLength, size].
-using ReadCache = void (*)(const Problem& problem, const Tiles& tiles, float* out);
+// Keys or values of the first problem.keyLength tokens of its cache, [batch * kvHeads, keyLength, size].
+using ReadCache = void (*)(const Problem& problem, Scratch& scratch, float* out);
 
 struct Build {
   // "avx512-amx", "avx512-vnni", "avx-vnni", "avx512", "avx2", "neon" or "portable".

@@ -36,68 +36,25 @@ class BlockScaledEngine {
   BlockScaledEngine(const Problem& problem, Arena& arena)
       : problem_(problem),
         query_(operandFormat(problem.precision)),
-        packed_(problem, problem.cache ? operandFormat(problem.cacheFormat) : query_),
-        cached_(packed_) {
+        packed_(problem, problem.cache ? cachedFormat(problem.cacheFormat) : query_),
+        cached_(problem) {
     probability_ = problem.precision == Precision::kMxfp4 ? kE2m3Ceil : kE2m3Floor;
-    // The rotation needs a power of two (and here a whole vector); other head sizes do without it.
-    rotated_ = (problem.headSize & (problem.headSize - 1)) == 0 && problem.headSize >= kLanes;
     tileCount_ = ceilDivide(problem.keyLength, kTileKeys);
-    if (problem.cache) {
-      tiles_ = *problem.cache;
-    } else {
-      chunk_ = arena.take<uint8_t>(problem.batch * problem.kvHeads * tileCount_ * packed_.bytes());
-      tiles_ = Tiles{&chunk_, tileCount_, packed_.bytes()};
-    }
+    if (!problem.cache) chunk_ = arena.take<uint8_t>(problem.batch * problem.kvHeads * tileCount_ * packed_.bytes());
   }
   BlockScaledEngine(const BlockScaledEngine&) = delete;
   BlockScaledEngine& operator=(const BlockScaledEngine&) = delete;
 
-  // Of a tile of a cache.
-  int64_t tileBytes() const { return cached_.bytes(); }
-
-  // Quantises the keys and values of the call; of a cache, the new ones and the block they join.
+  // Quantises the keys and values of the call; with a cache, the new ones into it.
   void pack(const Parallel& parallel) {
-    int64_t first = problem_.firstNewKey / kTileKeys, count = tileCount_ - first;
-    int64_t heads = problem_.batch * problem_.kvHeads;
-    parallel.each(heads * count, [&](size_t index) {
-      int64_t head = index / count, tile = first + index % count;
-      packKeys(head, tile);
-      packValues(head, tile);
+    if (problem_.cache) {
+      cached_.append(parallel);
+      return;
+    }
+    parallel.each(problem_.batch * problem_.kvHeads * tileCount_, [&](size_t index) {
+      packKeys(index / tileCount_, index % tileCount_);
+      packValues(index / tileCount_, index % tileCount_);
     });
-    if (!problem_.cacheTail || problem_.keyLength % kBlock == 0) return;
-    int64_t size = problem_.valueHeadSize, lastBlock = problem_.keyLength / kBlock * kBlock;
-    for (int64_t head = 0; head < heads; head++) {
-      for (int64_t token = std::max(lastBlock, problem_.firstNewKey); token < problem_.keyLength; token++) {
-        std::memcpy(problem_.cacheTail + (head * kBlock + token % kBlock) * size, newValue(head, token),
-                    size * sizeof(float));
-      }
-    }
-  }
-
-  // Back to floats, keys still rotated back.
-  void readKeys(float* out) const {
-    int64_t size = problem_.headSize;
-    for (int64_t head = 0; head < problem_.batch * problem_.kvHeads; head++) {
-      for (int64_t token = 0; token < problem_.keyLength; token++) {
-        alignas(64) float x[kLargestHeadSize];
-        cached_.readKey(tiles_.at(head, token / kTileKeys), token % kTileKeys, x);
-        // The rotation is its own inverse.
-        if (rotated_) rotate(x);
-        std::memcpy(out + (head * problem_.keyLength + token) * size, x, size * sizeof(float));
-      }
-    }
-  }
-
-  void readValues(float* out) const {
-    int64_t size = problem_.valueHeadSize;
-    for (int64_t head = 0; head < problem_.batch * problem_.kvHeads; head++) {
-      for (int64_t token = 0; token < problem_.keyLength; token++) {
-        const uint8_t* tile = tiles_.at(head, token / kTileKeys);
-        for (int64_t c = 0; c < size; c++) {
-          out[(head * problem_.keyLength + token) * size + c] = cached_.readValue(tile, token % kTileKeys, c);
-        }
-      }
-    }
   }
 
   Unit begin(const Rows& rows, Arena& arena) const {
@@ -154,12 +111,8 @@ class BlockScaledEngine {
   static constexpr int kGroups = kBlock / 4;  // products of 4 elements in a block
   static constexpr int kBlockPanels = 2;
   static constexpr int kPendingKeys = kPendingTiles * kTileKeys;
-  // The least rms ripple.
-  static constexpr float kSchraudolphCorrection = 60801.f / 1048576.f;
   // Below it, 60 times over the smallest weight is less than half a step.
   static constexpr float kSmallestWeight = 0x1p-70f;
-  // log2 units above the reference at which P would pass 448 (the affine value passes 135.75).
-  static constexpr float kRollback = 135.75f - 127.f + kSchraudolphCorrection;
   // Norms up to which narrow sums of products are exact.
   static constexpr float kLargestNarrow = 32767.f;
 
@@ -168,11 +121,14 @@ class BlockScaledEngine {
 
   // Makes a tile the one at work.
   const uint8_t* takeTile(Unit& unit, const Rows& rows, int64_t index) const {
-    const uint8_t* tile = tiles_.at(rows.batch * problem_.kvHeads + rows.kvHead, index);
+    int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
+    const uint8_t* tile;
     if (problem_.cache) {
       uint8_t* room = unit.unpacked + unit.pending * packed_.bytes();
-      cached_.unpack(tile, room);
+      cached_.blocks().unpack(cached_.tile(head, index), packed_, room);
       tile = room;
+    } else {
+      tile = packedTile(head, index);
     }
     unit.tiles[unit.pending] = tile;
     return tile;
@@ -180,15 +136,6 @@ class BlockScaledEngine {
 
   float* probabilityScales(const Unit& unit, int pending) const {
     return unit.probabilityScale + pending * kRowBlock * kTileBlocks;
-  }
-
-  // 2^(score - reference) as a bf16 whose bits are 2^7 * (score - corrected + 127), where `corrected` is the reference
-  // plus kSchraudolphCorrection. A number whose last bit is 1 is added, so that the multiply-add rounds to nearest even.
-  // At least 2^kSmallestExponent.
-  MXATTN_INLINE Floats schraudolph(Floats score, Floats corrected) {
-    constexpr float kRound = 12582912.f;  // 1.5 * 2^23
-    Floats x = maximum(score - corrected, splat(kSmallestExponent - kSchraudolphCorrection));
-    return fromBits(bits(x * 128.f + (kRound + 127.f * 128.f)) << 16);
   }
 
   // A row whose scores rose too far above its reference, or had none.
@@ -284,61 +231,32 @@ class BlockScaledEngine {
     return precision == Precision::kMxfp4 ? kE2m1Ceil : kE2m3Floor;
   }
 
-  void rotate(float* x) const {
-    int64_t size = problem_.headSize;
-    auto norm = static_cast<float>(1 / std::sqrt(static_cast<double>(size)));
-    hadamard(x, size);
-    for (int64_t c = 0; c < size; c += kLanes) store(x + c, load<Floats>(x + c) * norm);
+  static ElementFormat cachedFormat(CacheFormat format) {
+    return format == CacheFormat::kMxfp4 ? kE2m1Ceil : kE2m3Floor;
   }
 
   void quantise(const float* from, float factor, ElementFormat format, int8_t* codes, float* scales,
                 int32_t* exponents) const {
-    int64_t size = problem_.headSize, padded = packed_.headBlocks() * kBlock;
     alignas(64) float x[kLargestHeadSize];
-    for (int64_t c = 0; c < size; c++) x[c] = from[c] * factor;
-    for (int64_t c = size; c < padded; c++) x[c] = 0;
-    if (rotated_) rotate(x);
+    prepareRow(from, problem_.headSize, factor, x);
     quantiseRow(x, packed_.headBlocks(), format, codes, scales, exponents);
   }
 
-  const float* newKey(int64_t head, int64_t token) const {
-    int64_t count = problem_.keyLength - problem_.firstNewKey;
-    return problem_.key + (head * count + token - problem_.firstNewKey) * problem_.headSize;
+  uint8_t* packedTile(int64_t head, int64_t tile) const {
+    return chunk_ + (head * tileCount_ + tile) * packed_.bytes();
   }
 
-  const float* newValue(int64_t head, int64_t token) const {
-    int64_t count = problem_.keyLength - problem_.firstNewKey;
-    return problem_.value + (head * count + token - problem_.firstNewKey) * problem_.valueHeadSize;
-  }
-
-  // The value of a token of a tile that new tokens join.
-  const float* valueOf(int64_t head, int64_t token) const {
-    if (token >= problem_.firstNewKey) return newValue(head, token);
-    return problem_.cacheTail + (head * kBlock + token % kBlock) * problem_.valueHeadSize;
-  }
-
-  // The new keys of one tile. Those of a cache are there already.
   void packKeys(int64_t head, int64_t tile) {
-    uint8_t* to = tiles_.at(head, tile);
+    uint8_t* to = packedTile(head, tile);
     int8_t codes[kLargestHeadSize];
     float scales[kLargestHeadSize / kBlock];
     int32_t exponents[kLargestHeadSize / kBlock];
-    int64_t first = std::max(tile * kTileKeys, problem_.firstNewKey);
-    int64_t end = std::min(tile * kTileKeys + kTileKeys, problem_.keyLength);
-    if (first == tile * kTileKeys) {
-      if (problem_.cache) {
-        cached_.startKeys(to);
-      } else {
-        packed_.startKeys(to, end - first);
-      }
-    }
-    for (int64_t key = first; key < end; key++) {
-      quantise(newKey(head, key), 1.f, packed_.format(), codes, scales, exponents);
-      if (problem_.cache) {
-        cached_.putKey(to, key % kTileKeys, codes, scales, exponents);
-      } else {
-        packed_.putKey(to, key % kTileKeys, codes, scales, exponents);
-      }
+    int64_t first = tile * kTileKeys, count = std::min<int64_t>(kTileKeys, problem_.keyLength - first);
+    packed_.startKeys(to, count);
+    for (int64_t key = 0; key < count; key++) {
+      quantise(problem_.key + (head * problem_.keyLength + first + key) * problem_.headSize, 1.f, packed_.format(), codes,
+               scales, exponents);
+      packed_.putKey(to, key, codes, scales, exponents);
     }
   }
 
@@ -346,27 +264,12 @@ class BlockScaledEngine {
     int64_t size = problem_.valueHeadSize;
     for (int64_t b = 0; b < kTileBlocks; b++) {
       int64_t first = tile * kTileKeys + b * kBlock;
-      // A block of a cache that no new token joins stays as it is.
-      if (first + kBlock <= problem_.firstNewKey) continue;
-      int tokens = static_cast<int>(std::clamp<int64_t>(problem_.keyLength - first, 0, kBlock));
+      int64_t tokens = std::clamp<int64_t>(problem_.keyLength - first, 0, kBlock);
+      const float* from = problem_.value + (head * problem_.keyLength + first) * size;
       for (int64_t g = 0; g < packed_.channelGroups(); g++) {
-        int lanes = static_cast<int>(std::min<int64_t>(kLanes, size - g * kLanes));
-        Floats x[kBlock];
-        for (int t = 0; t < kBlock; t++) {
-          x[t] = Floats{};
-          if (t >= tokens) continue;
-          const float* row = valueOf(head, first + t) + g * kLanes;
-          if (lanes == kLanes) {
-            x[t] = load<Floats>(row);
-          } else {
-            for (int j = 0; j < lanes; j++) x[t][j] = row[j];
-          }
-        }
-        if (problem_.cache) {
-          cached_.putValues(tiles_.at(head, tile), b, g, x);
-        } else {
-          packed_.putValues(tiles_.at(head, tile), b, g, x);
-        }
+        Floats x[kBlock] = {};
+        for (int64_t t = 0; t < tokens; t++) x[t] = loadFirst(from + t * size + g * kLanes, size - g * kLanes);
+        packed_.putValues(packedTile(head, tile), b, g, x);
       }
     }
   }
@@ -571,10 +474,8 @@ class BlockScaledEngine {
   const Problem& problem_;
   ElementFormat query_;
   OperandTiles packed_;
-  CacheTiles cached_;
+  EncodedCache cached_;
   ElementFormat probability_;
-  bool rotated_;
   int64_t tileCount_;
   uint8_t* chunk_ = nullptr;
-  Tiles tiles_;
 };

@@ -10,8 +10,8 @@
 // are just more rows: row r is query r % queryLength of head r / queryLength of the group.
 //
 // Keys come in tiles of kTileKeys. For each tile: scores (in log2 units) -> masks -> softmax -> output. The
-// softmax keeps a reference and a sum per row; how it does so is what separates the two engines:
-// Float32Engine (float32.h) and BlockScaledEngine (fused_softmax.h).
+// softmax keeps a reference and a sum per row; how it does so, and in what the products are formed, is what separates the
+// engines: FloatEngine (float_engine.h) and BlockScaledEngine (fused_softmax.h).
 
 constexpr int kTileVectors = kTileKeys / kLanes;
 constexpr int kTileBlocks = kTileKeys / kBlock;
@@ -185,9 +185,16 @@ struct RowState {
 
 #include "cpu/bias_tiles.h"
 #include "cpu/block_align.h"
-#include "cpu/float32.h"
+#include "cpu/e4m3.h"
 #include "cpu/operand_tiles.h"
 #include "cpu/cache_tiles.h"
+#include "cpu/half_tiles.h"
+#include "cpu/encoded_cache.h"
+#include "cpu/row_cache.h"
+#include "cpu/schraudolph.h"
+#include "cpu/online_softmax.h"
+#include "cpu/e4m3_softmax.h"
+#include "cpu/float_engine.h"
 #include "cpu/query_rows.h"
 #include "cpu/fused_softmax.h"
 
@@ -271,63 +278,46 @@ void attend(const Problem& problem, const Parallel& parallel, Scratch& scratch) 
   });
 }
 
-// What a cache asks of an engine.
-template <typename Engine, typename Task>
-void withEngine(const Problem& problem, Task&& task) {
-  Arena nothing(nullptr);
-  Engine engine(problem, nothing);
-  task(engine);
-}
-
 int64_t cacheTileBytes(const Problem& problem) {
-  int64_t bytes = 0;
-  auto measure = [&](auto& engine) { bytes = engine.tileBytes(); };
-  if (problem.cacheFormat == Precision::kFloat32) {
-    withEngine<Float32Engine>(problem, measure);
-  } else {
-    withEngine<BlockScaledEngine>(problem, measure);
-  }
-  return bytes;
+  if (problem.cacheFormat == CacheFormat::kFloat32) return RowCache(problem).tileBytes();
+  return EncodedCache(problem).tileBytes();
 }
 
 void append(const Problem& problem, const Parallel& parallel, Scratch&) {
-  auto pack = [&](auto& engine) { engine.pack(parallel); };
-  if (problem.cacheFormat == Precision::kFloat32) {
-    withEngine<Float32Engine>(problem, pack);
+  if (problem.cacheFormat == CacheFormat::kFloat32) {
+    RowCache(problem).append(parallel);
   } else {
-    withEngine<BlockScaledEngine>(problem, pack);
+    EncodedCache(problem).append(parallel);
   }
 }
 
-void readKeys(const Problem& problem, const Tiles& tiles, float* out) {
-  Problem cached = problem;
-  cached.cache = &tiles;
-  auto read = [&](auto& engine) { engine.readKeys(out); };
-  if (problem.cacheFormat == Precision::kFloat32) {
-    withEngine<Float32Engine>(cached, read);
+void readKeys(const Problem& problem, Scratch& scratch, float* out) {
+  if (problem.cacheFormat == CacheFormat::kFloat32) {
+    RowCache(problem).readKeys(out);
   } else {
-    withEngine<BlockScaledEngine>(cached, read);
+    Scratch::Lease room(scratch, kTileKeys * problem.headSize * sizeof(float));
+    EncodedCache(problem).readKeys(reinterpret_cast<float*>(room.data()), out);
   }
 }
 
-void readValues(const Problem& problem, const Tiles& tiles, float* out) {
-  Problem cached = problem;
-  cached.cache = &tiles;
-  auto read = [&](auto& engine) { engine.readValues(out); };
-  if (problem.cacheFormat == Precision::kFloat32) {
-    withEngine<Float32Engine>(cached, read);
+void readValues(const Problem& problem, Scratch& scratch, float* out) {
+  if (problem.cacheFormat == CacheFormat::kFloat32) {
+    RowCache(problem).readValues(out);
   } else {
-    withEngine<BlockScaledEngine>(cached, read);
+    Scratch::Lease room(scratch, kTileKeys * ceilDivide(problem.valueHeadSize, kLanes) * kLanes * sizeof(float));
+    EncodedCache(problem).readValues(reinterpret_cast<float*>(room.data()), out);
   }
 }
 
-// The kernel of a build, with its engine for block-scaled precisions.
-template <typename Quantised>
+// The kernel of a build, with its engine for integer products.
+template <typename Integers>
 void attendWith(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
   if (problem.batch == 0 || problem.queryLength == 0) return;
   if (problem.precision == Precision::kFloat32) {
-    attend<Float32Engine>(problem, parallel, scratch);
+    attend<FloatEngine<OnlineSoftmax>>(problem, parallel, scratch);
+  } else if (problem.precision == Precision::kMxfp8) {
+    attend<FloatEngine<E4m3Softmax>>(problem, parallel, scratch);
   } else {
-    attend<Quantised>(problem, parallel, scratch);
+    attend<Integers>(problem, parallel, scratch);
   }
 }

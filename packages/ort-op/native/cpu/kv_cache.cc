@@ -1,5 +1,6 @@
 #include "cpu/kv_cache.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -13,7 +14,7 @@ namespace {
 // 1,024 tokens.
 constexpr int64_t kTilesPerChunk = 16;
 constexpr std::align_val_t kAlignment{64};
-// Above this a chunk is worth the kernel's trouble of finding large pages, which save a page fault per 4 KiB.
+// From this on memory is worth the kernel's trouble of finding large pages, which save a page fault per 4 KiB.
 constexpr size_t kLargePage = size_t{2} << 20;
 
 uint8_t* allocate(size_t bytes) {
@@ -38,7 +39,7 @@ int64_t tilesOf(int64_t tokens) { return (tokens + kTileKeys - 1) / kTileKeys; }
 LayerCache::LayerCache(const CacheShape& shape, const Build& build) : shape_(shape), build_(build) {
   tileBytes_ = build.cacheTileBytes(problemOf(0));
   chunkBytes_ = heads() * kTilesPerChunk * tileBytes_;
-  if (shape.format != Precision::kFloat32) tail_.resize(heads() * kTailTokens * shape.valueHeadSize);
+  if (hasTail()) tail_.resize(heads() * kTailTokens * shape.valueHeadSize);
 }
 
 size_t LayerCache::bytes() const { return chunks_.size() * chunkBytes_ + tail_.size() * sizeof(float); }
@@ -50,15 +51,19 @@ Problem LayerCache::problemOf(int64_t length) const {
   problem.headSize = shape_.headSize;
   problem.valueHeadSize = shape_.valueHeadSize;
   problem.keyLength = length;
-  problem.precision = problem.cacheFormat = shape_.format;
+  problem.cacheFormat = shape_.format;
   problem.windowLeft = problem.windowRight = -1;
   return problem;
 }
 
 void LayerCache::grow(int64_t tiles) {
-  while (static_cast<int64_t>(chunks_.size()) * kTilesPerChunk < tiles) {
-    memory_.emplace_back(allocate(chunkBytes_), release);
-    chunks_.push_back(memory_.back().get());
+  int64_t have = static_cast<int64_t>(chunks_.size());
+  int64_t missing = (tiles + kTilesPerChunk - 1) / kTilesPerChunk - have;
+  if (missing > 0) {
+    // A long cache grows by more at a time, so that large pages serve it, but never by more than an eighth.
+    int64_t count = std::max(missing, have / 8);
+    memory_.emplace_back(allocate(count * chunkBytes_), release);
+    for (int64_t i = 0; i < count; i++) chunks_.push_back(memory_.back().get() + i * chunkBytes_);
   }
   tiles_ = Tiles{chunks_.data(), kTilesPerChunk, tileBytes_};
 }
@@ -107,7 +112,14 @@ std::unique_ptr<LayerCache> LayerCache::fork(int64_t length) const {
   return copy;
 }
 
-void LayerCache::readKeys(float* out) const { build_.readKeys(problemOf(length_), tiles_, out); }
-void LayerCache::readValues(float* out) const { build_.readValues(problemOf(length_), tiles_, out); }
+void LayerCache::read(ReadCache part, float* out) const {
+  Problem problem = problemOf(length_);
+  problem.cache = &tiles_;
+  Scratch scratch;
+  part(problem, scratch, out);
+}
+
+void LayerCache::readKeys(float* out) const { read(build_.readKeys, out); }
+void LayerCache::readValues(float* out) const { read(build_.readValues, out); }
 
 }  // namespace mxattn::cpu

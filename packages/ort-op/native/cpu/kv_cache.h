@@ -1,5 +1,5 @@
-// The keys and values of one layer, as the kernel reads them: rows of floats for f32, packed codes of MX blocks
-// (cache_tiles.h) for the block-scaled formats. Appended in place, growing by chunks. One owner at a time; not thread-safe.
+// The keys and values of one layer, as the kernel reads them: rows of floats (row_cache.h), binary16 (half_tiles.h) or
+// packed codes of MX blocks (cache_tiles.h). Appended in place, growing by chunks. One owner at a time; not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct CacheShape {
   int64_t kvHeads;
   int64_t headSize;
   int64_t valueHeadSize;
-  Precision format;
+  CacheFormat format;
 };
 
 class LayerCache {
@@ -49,12 +49,16 @@ class LayerCache {
   int64_t heads() const { return shape_.batch * shape_.kvHeads; }
   Problem problemOf(int64_t length) const;
   void grow(int64_t tiles);
+  void read(ReadCache part, float* out) const;
+  // MX blocks of values have one scale for 32 tokens, of which the last may be incomplete.
+  bool hasTail() const { return shape_.format != CacheFormat::kFloat32 && shape_.format != CacheFormat::kFloat16; }
 
   CacheShape shape_;
   const Build build_;
   int64_t length_ = 0;
   size_t chunkBytes_;
   int64_t tileBytes_;
+  // Several chunks each.
   std::vector<std::unique_ptr<uint8_t, void (*)(uint8_t*)>> memory_;
   std::vector<uint8_t*> chunks_;
   Tiles tiles_{};

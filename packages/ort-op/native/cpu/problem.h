@@ -9,7 +9,18 @@
 namespace mxattn::cpu {
 
 // Stable ids, equal to `id` of the recipes in @mxattn/core.
-enum class Precision : int32_t { kFloat32 = 0, kMxfp6 = 1, kMxfp4 = 2 };
+enum class Precision : int32_t { kFloat32 = 0, kMxfp6 = 1, kMxfp4 = 2, kMxfp8 = 3 };
+
+// How a cache holds keys and values: cache_tiles.h. Up to kMxfp8 the ids are those of the precisions of the same format.
+enum class CacheFormat : int32_t { kFloat32 = 0, kMxfp6 = 1, kMxfp4 = 2, kMxfp8 = 3, kFloat16 = 4 };
+
+// Whether attention of a precision can read a cache: exact attention reads all, 8-bit products MX blocks, and integer
+// products those whose elements are integers.
+constexpr bool canRead(Precision precision, CacheFormat format) {
+  if (precision == Precision::kFloat32) return true;
+  bool integers = format == CacheFormat::kMxfp6 || format == CacheFormat::kMxfp4;
+  return integers || (precision == Precision::kMxfp8 && format == CacheFormat::kMxfp8);
+}
 
 // The block-scaled kernels keep a row of query or key on the stack.
 constexpr int64_t kLargestHeadSize = 1024;
@@ -50,7 +61,7 @@ struct Problem {
   // them to the cache and attends to all of it. cacheTail: see kv_cache.h.
   const Tiles* cache = nullptr;
   float* cacheTail = nullptr;
-  Precision cacheFormat = Precision::kFloat32;
+  CacheFormat cacheFormat = CacheFormat::kFloat32;
   int64_t firstNewKey = 0;
 };
 

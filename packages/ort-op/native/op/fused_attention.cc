@@ -166,9 +166,13 @@ class Kernel {
         shape.valueHeadSize != problem.valueHeadSize) {
       fail("the cache was made for other sizes");
     }
-    bool quantised = problem.precision != cpu::Precision::kFloat32;
-    if (quantised != (shape.format != cpu::Precision::kFloat32)) {
-      fail("a cache of floats goes with precision f32, a quantised one with a quantised precision");
+    if (!cpu::canRead(problem.precision, shape.format)) {
+      fail("the precision of this run cannot read the format of the cache; choose another kvCacheFormat");
+    }
+    bool floats = shape.format == cpu::CacheFormat::kFloat32 || shape.format == cpu::CacheFormat::kFloat16;
+    if (!floats && shape.headSize > cpu::kLargestHeadSize) {
+      fail("head size " + std::to_string(shape.headSize) + " is above " + std::to_string(cpu::kLargestHeadSize) +
+           "; use kvCacheFormat f32 or f16");
     }
     cache.prepare(problem, problem.keyLength);
   }
@@ -178,8 +182,8 @@ class Kernel {
       fail("precision has shape " + describe(tensor.dims) + ", expected one id per layer");
     }
     int32_t id = static_cast<const int32_t*>(tensor.data)[layer_];
-    if (id < 0 || id > static_cast<int32_t>(cpu::Precision::kMxfp4)) {
-      fail("precision id " + std::to_string(id) + " is not supported by the CPU kernel (f32 0, mxfp6 1, mxfp4 2)");
+    if (id < 0 || id > static_cast<int32_t>(cpu::Precision::kMxfp8)) {
+      fail("precision id " + std::to_string(id) + " is not one of the CPU kernel's: f32 0, mxfp6 1, mxfp4 2, mxfp8 3");
     }
     return static_cast<cpu::Precision>(id);
   }

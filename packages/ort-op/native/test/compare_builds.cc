@@ -24,7 +24,7 @@ struct Case {
   Problem problem{};
   Numbers query, key, value, bias, pastKey, pastValue;
   int64_t past = -1;  // tokens in a cache; negative: no cache
-  Precision format = Precision::kFloat32;
+  CacheFormat format = CacheFormat::kFloat32;
 };
 
 class Generator {
@@ -51,7 +51,7 @@ class Generator {
     p.headSize = kSizes[upTo(7)];
     p.valueHeadSize = kSizes[upTo(7)];
     p.scale = 1 / std::sqrt(static_cast<float>(p.headSize));
-    p.precision = static_cast<Precision>(upTo(2));
+    p.precision = static_cast<Precision>(upTo(3));
     p.causal = upTo(1) == 1;
     p.windowLeft = upTo(2) ? -1 : upTo(50);
     p.windowRight = upTo(2) ? -1 : upTo(50);
@@ -63,7 +63,9 @@ class Generator {
       c.past = upTo(200);
       c.pastKey = normal(p.batch * p.kvHeads * c.past * p.headSize);
       c.pastValue = normal(p.batch * p.kvHeads * c.past * p.valueHeadSize);
-      c.format = p.precision == Precision::kFloat32 ? p.precision : static_cast<Precision>(1 + upTo(1));
+      do {
+        c.format = static_cast<CacheFormat>(upTo(4));
+      } while (!canRead(p.precision, c.format));
     }
     if (upTo(1)) {
       p.biasKeyStride = 1;
@@ -119,7 +121,7 @@ double relativeError(const Numbers& a, const Numbers& b) {
 }  // namespace
 
 int main() {
-  constexpr int kCases = 150;
+  constexpr int kCases = 250;
   std::vector<Build> builds = supportedBuilds();
   const Build& portable = builds.back();
   bool failed = false;

@@ -68,7 +68,7 @@ export interface NativeCacheShape {
   readonly kvHeads: number;
   readonly headSize: number;
   readonly valueHeadSize: number;
-  /** Id of the precision whose operands it holds. */
+  /** See session/cache-format.ts. */
   readonly format: number;
 }
 

@@ -6,7 +6,7 @@ import { chooseIsa } from './isa.js';
 const LARGEST_HEAD_SIZE = 1024;
 
 /** What the CPU kernel implements. */
-export const nativeRecipes: readonly Recipe[] = [recipes.f32, recipes.mxfp6, recipes.mxfp4];
+export const nativeRecipes: readonly Recipe[] = [recipes.f32, recipes.mxfp6, recipes.mxfp4, recipes.mxfp8];
 
 /**
  * The CPU kernel as a backend of @mxattn/core, for `registerBackend`. One thread; sessions use all of theirs.

@@ -19,6 +19,7 @@ import {
   withNativeCache,
   withoutPrecisionDefault,
 } from '../rewrite/index.js';
+import { cacheFormatId, cacheFormats, type KvCacheFormat } from './cache-format.js';
 import { FusedSession } from './fused-session.js';
 import { KvCaches } from './kv-cache.js';
 import {
@@ -28,7 +29,7 @@ import {
   stockOptions,
   unsupportedOption,
 } from './options.js';
-import { cacheFormats, sessionSchedule } from './precision.js';
+import { sessionSchedule } from './precision.js';
 import type { SessionReport } from './report.js';
 import { findRuntime } from './runtime.js';
 import { StockSession } from './stock-session.js';
@@ -90,7 +91,9 @@ export async function createSession(
   const path = typeof source === 'string' ? source : undefined;
   const hasCache = replaced.some((attention) => attention.hasCache);
   const cached =
-    hasCache && options.kvCache !== 'tensors' ? nativeCache(model, plan, replaced.length) : undefined;
+    hasCache && options.kvCache !== 'tensors'
+      ? nativeCache(model, plan, replaced.length, options.kvCacheFormat)
+      : undefined;
   let native: NativeSession;
   try {
     native = await addon().createSession(
@@ -115,10 +118,12 @@ export async function createSession(
       backend: 'native',
       isa,
       ...(hasCache ? { kvCache: cached ? 'native' : 'tensors' } : {}),
+      ...(cached ? { kvCacheFormats: [...new Set(cached.formats)] } : {}),
       replaced,
       left,
     },
-    cached && new KvCaches(cached.layers, cached.shapeInputs, cached.formats, isa, runtime),
+    cached &&
+      new KvCaches(cached.layers, cached.shapeInputs, cached.formats.map(cacheFormatId), isa, runtime),
   );
 }
 
@@ -127,8 +132,9 @@ function nativeCache(
   model: ModelProto,
   plan: Schedule,
   layers: number,
-): (NativeCacheModel & { formats: readonly number[] }) | undefined {
-  const formats = cacheFormats(plan, layers);
+  asked: KvCacheFormat | undefined,
+): (NativeCacheModel & { formats: readonly KvCacheFormat[] }) | undefined {
+  const formats = cacheFormats(plan, layers, asked);
   const cached = withNativeCache(model);
   return formats && 'model' in cached ? { ...cached, formats } : undefined;
 }

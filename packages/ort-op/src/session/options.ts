@@ -2,6 +2,7 @@ import { dirname } from 'node:path';
 import type { PrecisionName, Schedule, ScheduleJson } from '@mxattn/core';
 import type { InferenceSession } from 'onnxruntime-common';
 import type { NativeSessionOptions } from '../native/addon.js';
+import type { KvCacheFormat } from './cache-format.js';
 
 /**
  * - `native`: this package's CPU kernel inside a session of its own; an error where it cannot be used.
@@ -21,11 +22,16 @@ export interface MxattnSessionOptions extends InferenceSession.SessionOptions {
   /** Also replace attention between different activations, as of a decoder to its encoder. Default: false. */
   readonly crossAttention?: boolean;
   /**
-   * Where the key/value cache lives. `native` (default, where the model and the schedule allow it): in native memory, at
-   * the precision of the attention, appended in place; `present` outputs are opaque tensors, which the next run takes as
+   * Where the key/value cache lives. `native` (default, where the model and the schedule allow it): in native memory,
+   * appended in place; `present` outputs are opaque tensors, which the next run takes as
    * `past` and whose `getData()` gives the data. `tensors`: as ordinary tensors, copied at every step.
    */
   readonly kvCache?: 'native' | 'tensors';
+  /**
+   * How a native cache holds keys and values; default: as the attention that decodes has its operands. A finer attention
+   * may read a coarser cache, for instance `precision: 'mxfp6'` one of `mxfp4`.
+   */
+  readonly kvCacheFormat?: KvCacheFormat;
   /** Threads within an operator; short for `intraOpNumThreads`. */
   readonly threads?: number;
   /** Build of the CPU kernel, for tests and comparisons; default the fastest. */
@@ -107,7 +113,18 @@ export function nativeOptions(
 
 /** The options for a stock session: this package's own taken out. */
 export function stockOptions(options: MxattnSessionOptions): InferenceSession.SessionOptions {
-  const { precision, schedule, backend, crossAttention, kvCache, threads, isa, runtime, ...rest } = options;
+  const {
+    precision,
+    schedule,
+    backend,
+    crossAttention,
+    kvCache,
+    kvCacheFormat,
+    threads,
+    isa,
+    runtime,
+    ...rest
+  } = options;
   return threads === undefined ? rest : { ...rest, intraOpNumThreads: threads };
 }
 

@@ -44,31 +44,6 @@ export function layerPrecisionNames(
   );
 }
 
-/**
- * The formats of native caches by layer: what it decodes with, after the first tokens.
- *
- * @returns Precision ids; undefined where a layer is exact in one run and quantised in another, or changes by step, so
- * that no one format serves.
- */
-export function cacheFormats(plan: Schedule, layers: number): number[] | undefined {
-  if (plan.needsStep) return undefined;
-  // Where some rule begins or ends to hold, and so all places in the sequence that may differ.
-  const tokens = [
-    0,
-    ...plan.rules.flatMap((rule) => (rule.tokens ? [rule.tokens[0], rule.tokens[1] + 1] : [])),
-  ];
-  const latest = Math.max(...tokens);
-  const formats: number[] = [];
-  for (let layer = 0; layer < layers; layer++) {
-    const exact = (['prefill', 'decode'] as const).flatMap((phase) =>
-      tokens.map((token) => plan.precisionAt({ layer, layers, phase, token }) === 'f32'),
-    );
-    if (new Set(exact).size > 1) return undefined;
-    formats.push(precision(plan.precisionAt({ layer, layers, phase: 'decode', token: latest })).id);
-  }
-  return formats;
-}
-
 /** Tokens in the cache that is fed: its inputs are named past... (.encoder. for the other one of a decoder), its sequence is the last but one axis. */
 function cachedTokens(feeds: Feeds): number {
   return Math.max(

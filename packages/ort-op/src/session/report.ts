@@ -1,4 +1,5 @@
 import type { AttentionSummary, LeftAttention } from '../find/index.js';
+import type { KvCacheFormat } from './cache-format.js';
 
 /** What a session did with its model. */
 export interface SessionReport {
@@ -13,6 +14,8 @@ export interface SessionReport {
   readonly isa?: string;
   /** Where the key/value cache lives; undefined for models without one. */
   readonly kvCache?: 'native' | 'tensors';
+  /** The formats of a native cache; several where layers differ. */
+  readonly kvCacheFormats?: readonly KvCacheFormat[];
   /** Attentions that run on this package's kernel, in graph order. */
   readonly replaced: readonly AttentionSummary[];
   /** Attentions left as they were, each with the reason. */

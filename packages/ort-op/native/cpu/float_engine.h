@@ -1,11 +1,15 @@
-// Exact attention in f32 with an online softmax (the running maximum is the reference; output and sum are
-// rescaled when it grows).
+// Attention with products of floats: of the operands as they are (f32), or of E4M3 operands in MX blocks (mxfp8), whose
+// values are floats with few digits. A softmax of its own for each (online_softmax.h, e4m3_softmax.h).
 
-class Float32Engine {
+template <typename Softmax>
+class FloatEngine {
  public:
   struct Unit {
     float* query;  // [kRowBlock][headSize], scaled to log2 units
-    float* value;  // [kTileKeys][padded value head size]: a tile that is ragged in memory
+    float* key;    // the keys of a tile of an encoded cache, [panel of kLanes keys][channel][key]
+    // The values of a tile that is ragged in memory, [kTileKeys][padded value head size], or encoded, [group of kLanes
+    // channels][kTileKeys][channel].
+    float* value;
     // Values of kLanes channels are `valueStride` apart from token to token, `groupStride` from one group to the next.
     int64_t valueStride;
     int64_t groupStride;
@@ -18,54 +22,41 @@ class Float32Engine {
   // dot product along the head (lanes are channels) and both are read where they are.
   static constexpr int64_t kTransposeRows = 8;
 
-  Float32Engine(const Problem& problem, Arena& arena) : problem_(problem) {
+  FloatEngine(const Problem& problem, Arena& arena)
+      : problem_(problem),
+        encoded_(problem),
+        isEncoded_(problem.cache && problem.cacheFormat != CacheFormat::kFloat32),
+        rotated_(isEncoded_ ? encoded_.rotated() : Softmax::kQuantised && rotates(problem.headSize)) {
     int64_t rows = problem.heads / problem.kvHeads * problem.queryLength;
-    transposed_ = rows >= kTransposeRows;
+    // An encoded cache is in that order already.
+    transposed_ = !isEncoded_ && (Softmax::kQuantised || rows >= kTransposeRows);
     panels_ = ceilDivide(problem.keyLength, kTileKeys) * kTileVectors;
     int64_t heads = problem.batch * problem.kvHeads;
     if (transposed_) {
       keys_ = arena.take<float>(heads * panels_ * problem.headSize * kLanes);
       values_ = arena.take<float>(heads * panels_ * kLanes * paddedValue());
     }
-    if (problem.cache) tiles_ = *problem.cache;
-  }
-
-  // A tile of a cache: rows of keys, then rows of values, padded to whole vectors.
-  int64_t tileBytes() const { return kTileKeys * (problem_.headSize + paddedValue()) * sizeof(float); }
-
-  void readKeys(float* out) const {
-    int64_t size = problem_.headSize;
-    for (int64_t head = 0; head < problem_.batch * problem_.kvHeads; head++) {
-      for (int64_t token = 0; token < problem_.keyLength; token++) {
-        std::memcpy(out + (head * problem_.keyLength + token) * size, cachedKey(head, token), size * sizeof(float));
-      }
-    }
-  }
-
-  void readValues(float* out) const {
-    int64_t size = problem_.valueHeadSize;
-    for (int64_t head = 0; head < problem_.batch * problem_.kvHeads; head++) {
-      for (int64_t token = 0; token < problem_.keyLength; token++) {
-        std::memcpy(out + (head * problem_.keyLength + token) * size, cachedValue(head, token), size * sizeof(float));
-      }
-    }
   }
 
   // New tokens go to the cache, if there is one. Then, for many rows, keys as [panel of kLanes keys][channel][kLanes] and
   // values as [tile][group of kLanes channels][kTileKeys][kLanes], zeros past the last.
   void pack(const Parallel& parallel) {
-    if (problem_.cache) append(parallel);
+    if (isEncoded_) {
+      encoded_.append(parallel);
+    } else if (problem_.cache) {
+      rowCache().append(parallel);
+    }
     if (!transposed_) return;
     int64_t tiles = panels_ / kTileVectors;
     parallel.each(problem_.batch * problem_.kvHeads * tiles, [&](size_t index) {
       int64_t head = index / tiles;
       for (int64_t p = index % tiles * kTileVectors, end = p + kTileVectors; p < end; p++) {
         int64_t keys = std::clamp<int64_t>(problem_.keyLength - p * kLanes, 0, kLanes);
-        const float* from = keyRows(head, p * kLanes);
         float* to = keys_ + (head * panels_ + p) * problem_.headSize * kLanes;
-        for (int64_t c = 0; c < problem_.headSize; c++) {
-          for (int64_t j = 0; j < keys; j++) to[c * kLanes + j] = from[j * problem_.headSize + c];
-          for (int64_t j = keys; j < kLanes; j++) to[c * kLanes + j] = 0;
+        if constexpr (Softmax::kQuantised) {
+          packQuantisedKeys(keyRows(head, p * kLanes), keys, to);
+        } else {
+          packKeys(keyRows(head, p * kLanes), keys, to);
         }
       }
       packValues(head, index % tiles);
@@ -75,19 +66,29 @@ class Float32Engine {
   Unit begin(const Rows& rows, Arena& arena) const {
     Unit unit{};
     unit.query = arena.take<float>(kRowBlock * problem_.headSize);
+    if (isEncoded_) unit.key = arena.take<float>(kTileKeys * problem_.headSize);
     unit.value = arena.take<float>(kTileKeys * paddedValue());
     if (rows.count == 0) return unit;
     int64_t group = problem_.heads / problem_.kvHeads;
     int64_t firstRow = (rows.batch * problem_.kvHeads + rows.kvHead) * group * problem_.queryLength + rows.first;
     const float* query = problem_.query + firstRow * problem_.headSize;
-    float factor = problem_.scale * kLog2e;
-    for (int64_t i = 0; i < rows.count * problem_.headSize; i++) unit.query[i] = query[i] * factor;
+    auto factor = static_cast<float>(problem_.scale * 1.4426950408889634);  // scale * log2(e)
+    for (int row = 0; row < rows.count; row++) {
+      const float* from = query + row * problem_.headSize;
+      float* to = unit.query + row * problem_.headSize;
+      if constexpr (Softmax::kQuantised) {
+        quantisedRow(from, factor, to);
+      } else {
+        for (int64_t c = 0; c < problem_.headSize; c++) to[c] = from[c] * factor;
+        if (rotated_) rotate(to, problem_.headSize);
+      }
+    }
     return unit;
   }
 
   void scores(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
     int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
-    if (!transposed_) {
+    if (!transposed_ && !isEncoded_) {
       const float* keys = keyRows(head, firstKey);
       int count = static_cast<int>(std::min<int64_t>(kTileKeys, problem_.keyLength - firstKey));
       for (int row = 0; row < rows.count; row++) {
@@ -96,6 +97,10 @@ class Float32Engine {
       return;
     }
     const float* panel = keys_ + (head * panels_ + firstKey / kLanes) * problem_.headSize * kLanes;
+    if (isEncoded_) {
+      encoded_.readKeyPanels(encoded_.tile(head, firstKey / kTileKeys), unit.key);
+      panel = unit.key;
+    }
     // A pair of panels stays in the first level cache for all rows.
     for (int v = 0; v < kTileVectors; v += kFloatPanels) {
       forRowTiles<kFloatRows>(rows.count, [&](auto size, int row) { tile<size.value>(unit, row, panel, v, state); });
@@ -103,7 +108,7 @@ class Float32Engine {
   }
 
   void softmax(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
-    for (int row = 0; row < rows.count; row++) softmaxRow(row, state);
+    for (int row = 0; row < rows.count; row++) Softmax::row(row, state);
     unit.pending = 1;
     unit.firstKey = firstKey;
   }
@@ -121,8 +126,13 @@ class Float32Engine {
       unit.valueTile = values_ + (head * panels_ * kLanes + firstKey) * padded;
       unit.valueStride = kLanes;
       unit.groupStride = kTileKeys * kLanes;
+    } else if (isEncoded_) {
+      encoded_.readValueGroups(encoded_.tile(head, firstKey / kTileKeys), unit.value);
+      unit.valueTile = unit.value;
+      unit.valueStride = kLanes;
+      unit.groupStride = kTileKeys * kLanes;
     } else if (problem_.cache) {
-      unit.valueTile = cachedValue(head, firstKey);
+      unit.valueTile = rowCache().value(head, firstKey);
       unit.valueStride = padded;
     } else if (padded == size) {
       unit.valueTile = problem_.value + (head * problem_.keyLength + firstKey) * size;
@@ -144,19 +154,11 @@ class Float32Engine {
  private:
   int64_t paddedValue() const { return ceilDivide(problem_.valueHeadSize, kLanes) * kLanes; }
 
-  float* cachedKey(int64_t head, int64_t token) const {
-    auto tile = reinterpret_cast<float*>(tiles_.at(head, token / kTileKeys));
-    return tile + token % kTileKeys * problem_.headSize;
-  }
-
-  float* cachedValue(int64_t head, int64_t token) const {
-    auto tile = reinterpret_cast<float*>(tiles_.at(head, token / kTileKeys));
-    return tile + kTileKeys * problem_.headSize + token % kTileKeys * paddedValue();
-  }
+  RowCache rowCache() const { return RowCache(problem_); }
 
   // Keys from a token on, as far as its tile goes.
   const float* keyRows(int64_t head, int64_t token) const {
-    if (problem_.cache) return cachedKey(head, token);
+    if (problem_.cache) return rowCache().key(head, token);
     return problem_.key + (head * problem_.keyLength + token) * problem_.headSize;
   }
 
@@ -166,60 +168,60 @@ class Float32Engine {
     float* to = values_ + (head * panels_ * kLanes + first) * padded;
     int64_t stride = problem_.cache ? padded : size;
     const float* from =
-        problem_.cache ? cachedValue(head, first) : problem_.value + (head * problem_.keyLength + first) * size;
+        problem_.cache ? rowCache().value(head, first) : problem_.value + (head * problem_.keyLength + first) * size;
     for (int64_t t = 0; t < kTileKeys; t++) {
       for (int64_t g = 0; g < padded / kLanes; g++) {
-        int64_t lanes = t < count ? std::min<int64_t>(kLanes, size - g * kLanes) : 0;
-        Floats x{};
-        if (lanes == kLanes) {
-          x = load<Floats>(from + t * stride + g * kLanes);
-        } else {
-          for (int64_t j = 0; j < lanes; j++) x[j] = from[t * stride + g * kLanes + j];
-        }
+        Floats x = loadFirst(from + t * stride + g * kLanes, t < count ? size - g * kLanes : 0);
         store(to + (g * kTileKeys + t) * kLanes, x);
       }
     }
+    if constexpr (Softmax::kQuantised) {
+      for (int64_t block = 0; block < padded / kLanes * kTileBlocks; block++) quantiseValues(to + block * kBlock * kLanes);
+    }
   }
 
-  void append(const Parallel& parallel) {
-    int64_t count = problem_.keyLength - problem_.firstNewKey;
-    int64_t size = problem_.headSize, valueSize = problem_.valueHeadSize;
-    parallel.each(problem_.batch * problem_.kvHeads, [&](size_t head) {
-      for (int64_t i = 0; i < count; i++) {
-        int64_t token = problem_.firstNewKey + i, row = head * count + i;
-        std::memcpy(cachedKey(head, token), problem_.key + row * size, size * sizeof(float));
-        std::memcpy(cachedValue(head, token), problem_.value + row * valueSize, valueSize * sizeof(float));
-      }
-    });
+  // kLanes keys, of which `count` exist, to [channel][key].
+  void packKeys(const float* from, int64_t count, float* to) const {
+    for (int64_t c = 0; c < problem_.headSize; c++) {
+      for (int64_t j = 0; j < count; j++) to[c * kLanes + j] = from[j * problem_.headSize + c];
+      for (int64_t j = count; j < kLanes; j++) to[c * kLanes + j] = 0;
+    }
   }
 
-  static void softmaxRow(int row, RowState& state) {
-    float* scores = state.scores + row * kTileKeys;
-    float* sums = state.sum + row * kLanes;
-    float& reference = state.reference[row];
-    if (std::isnan(reference) || anyNaN(scores)) {
-      reference = kNaN;
-      for (int v = 0; v < kTileVectors; v++) store(scores + v * kLanes, Floats{});
-      return;
+  void packQuantisedKeys(const float* from, int64_t count, float* to) const {
+    std::memset(to, 0, problem_.headSize * kLanes * sizeof(float));
+    for (int64_t j = 0; j < count; j++) {
+      float row[kLargestHeadSize];
+      quantisedRow(from + j * problem_.headSize, 1.f, row);
+      for (int64_t c = 0; c < problem_.headSize; c++) to[c * kLanes + j] = row[c];
     }
-    Ints above{};
-    for (int v = 0; v < kTileVectors; v++) above |= load<Floats>(scores + v * kLanes) > reference;
-    if (anyLane(above)) {
-      float top = largestScore(scores)[0];
-      if (reference == -kInfinity) {
-        reference = top;
-      } else {
-        state.raise(row, top);
+  }
+
+  // A query or key times a factor, rotated, and rounded to E4M3 blocks.
+  void quantisedRow(const float* from, float factor, float* to) const {
+    alignas(64) float x[kLargestHeadSize];
+    int64_t size = problem_.headSize;
+    prepareRow(from, size, factor, x);
+    for (int64_t c = 0; c < size; c += kBlock) {
+      Floats largest = largestOfBlock(x + c);
+      Ints biased = scaleExponent(largest, kE4m3Even2);
+      Floats inverse = inverseScaleOf(biased), scale = blockScale(largest, biased);
+      for (int v = 0; v < kBlock; v += kLanes) {
+        store(x + c + v, elements(load<Floats>(x + c + v) * inverse, kE4m3Even2) * scale);
       }
     }
-    Floats sum = load<Floats>(sums);
-    for (int v = 0; v < kTileVectors; v++) {
-      Floats p{};
-      if (reference > -kInfinity) p = exp2(load<Floats>(scores + v * kLanes) - reference);
-      sum += p;
-      store(scores + v * kLanes, p);
+    std::memcpy(to, x, size * sizeof(float));
+  }
+
+  // 32 tokens of kLanes channels, rounded to E4M3 blocks in place.
+  static void quantiseValues(float* x) {
+    Floats largest{};
+    for (int t = 0; t < kBlock; t++) largest = largerMagnitude(largest, load<Floats>(x + t * kLanes));
+    Ints biased = scaleExponent(largest, kE4m3Ceil);
+    Floats inverse = inverseScaleOf(biased), scale = blockScale(largest, biased);
+    for (int t = 0; t < kBlock; t++) {
+      store(x + t * kLanes, elements(load<Floats>(x + t * kLanes) * inverse, kE4m3Ceil) * scale);
     }
-    store(sums, sum);
   }
 
   void dotProducts(const float* query, const float* keys, int count, float* scores) const {
@@ -291,9 +293,12 @@ class Float32Engine {
   }
 
   const Problem& problem_;
+  EncodedCache encoded_;
+  bool isEncoded_;
+  // Keys of products are rotated, and so queries.
+  bool rotated_;
   bool transposed_;
   int64_t panels_;
   float* keys_ = nullptr;
   float* values_ = nullptr;
-  Tiles tiles_{};
 };

@@ -1,0 +1,144 @@
+// A cache whose keys and values are not floats: MX blocks (cache_tiles.h) or binary16 (half_tiles.h). New tokens are
+// appended here; what reads them is up to the engines.
+
+class EncodedCache {
+ public:
+  explicit EncodedCache(const Problem& problem)
+      : problem_(problem),
+        blocks_(problem, problem.cacheFormat),
+        halves_(problem),
+        half_(problem.cacheFormat == CacheFormat::kFloat16),
+        rotated_(!half_ && rotates(problem.headSize)) {
+    if (problem.cache) tiles_ = *problem.cache;
+  }
+
+  int64_t tileBytes() const { return half_ ? halves_.bytes() : blocks_.bytes(); }
+
+  // Keys are rotated before they are quantised, and stay so.
+  bool rotated() const { return rotated_; }
+
+  const uint8_t* tile(int64_t head, int64_t index) const { return tiles_.at(head, index); }
+  const CacheTiles& blocks() const { return blocks_; }
+
+  // Keys of a tile as they are held, [panel of kLanes keys][channel][key], and values, [group of kLanes
+  // channels][token][channel].
+  void readKeyPanels(const uint8_t* tile, float* to) const { half_ ? halves_.readKeys(tile, to) : blocks_.readKeys(tile, to); }
+  void readValueGroups(const uint8_t* tile, float* to) const {
+    half_ ? halves_.readValues(tile, to) : blocks_.readValues(tile, to);
+  }
+
+  void append(const Parallel& parallel) {
+    int64_t first = problem_.firstNewKey / kTileKeys, count = ceilDivide(problem_.keyLength, kTileKeys) - first;
+    int64_t heads = problem_.batch * problem_.kvHeads;
+    parallel.each(heads * count, [&](size_t index) {
+      int64_t head = index / count, tile = first + index % count;
+      appendKeys(head, tile);
+      appendValues(head, tile);
+    });
+    if (half_ || problem_.keyLength % kBlock == 0) return;
+    int64_t size = problem_.valueHeadSize, lastBlock = problem_.keyLength / kBlock * kBlock;
+    for (int64_t head = 0; head < heads; head++) {
+      for (int64_t token = std::max(lastBlock, problem_.firstNewKey); token < problem_.keyLength; token++) {
+        std::memcpy(problem_.cacheTail + (head * kBlock + token % kBlock) * size, newValue(head, token),
+                    size * sizeof(float));
+      }
+    }
+  }
+
+  // All keys, rotated back, [head][token][headSize]; `room` is a tile of floats.
+  void readKeys(float* room, float* out) const {
+    int64_t size = problem_.headSize;
+    eachTile([&](const uint8_t* tile, int64_t firstRow, int64_t count) {
+      readKeyPanels(tile, room);
+      for (int64_t token = 0; token < count; token++) {
+        const float* from = room + token / kLanes * size * kLanes + token % kLanes;
+        float* to = out + (firstRow + token) * size;
+        for (int64_t c = 0; c < size; c++) to[c] = from[c * kLanes];
+        if (rotated_) rotate(to, size);
+      }
+    });
+  }
+
+  void readValues(float* room, float* out) const {
+    int64_t size = problem_.valueHeadSize;
+    eachTile([&](const uint8_t* tile, int64_t firstRow, int64_t count) {
+      readValueGroups(tile, room);
+      for (int64_t token = 0; token < count; token++) {
+        float* to = out + (firstRow + token) * size;
+        for (int64_t c = 0; c < size; c++) to[c] = room[(c / kLanes * kTileKeys + token) * kLanes + c % kLanes];
+      }
+    });
+  }
+
+ private:
+  template <typename Task>
+  void eachTile(const Task& task) const {
+    for (int64_t head = 0; head < problem_.batch * problem_.kvHeads; head++) {
+      for (int64_t first = 0; first < problem_.keyLength; first += kTileKeys) {
+        task(tiles_.at(head, first / kTileKeys), head * problem_.keyLength + first,
+             std::min<int64_t>(kTileKeys, problem_.keyLength - first));
+      }
+    }
+  }
+
+  const float* newKey(int64_t head, int64_t token) const {
+    int64_t count = problem_.keyLength - problem_.firstNewKey;
+    return problem_.key + (head * count + token - problem_.firstNewKey) * problem_.headSize;
+  }
+
+  const float* newValue(int64_t head, int64_t token) const {
+    int64_t count = problem_.keyLength - problem_.firstNewKey;
+    return problem_.value + (head * count + token - problem_.firstNewKey) * problem_.valueHeadSize;
+  }
+
+  void appendKeys(int64_t head, int64_t tile) {
+    uint8_t* to = tiles_.at(head, tile);
+    int64_t first = std::max(tile * kTileKeys, problem_.firstNewKey);
+    int64_t end = std::min(tile * kTileKeys + kTileKeys, problem_.keyLength);
+    if (!half_ && first == tile * kTileKeys) blocks_.startKeys(to);
+    for (int64_t key = first; key < end; key++) {
+      if (half_) {
+        halves_.putKey(to, key % kTileKeys, newKey(head, key));
+      } else {
+        alignas(64) float x[kLargestHeadSize];
+        prepareRow(newKey(head, key), problem_.headSize, 1.f, x);
+        blocks_.putKey(to, key % kTileKeys, x);
+      }
+    }
+  }
+
+  void appendValues(int64_t head, int64_t tile) {
+    uint8_t* to = tiles_.at(head, tile);
+    int64_t size = problem_.valueHeadSize;
+    for (int64_t b = 0; b < kTileBlocks; b++) {
+      int64_t first = tile * kTileKeys + b * kBlock, end = std::min(first + kBlock, problem_.keyLength);
+      // A block that no new token joins stays as it is.
+      if (end <= problem_.firstNewKey) continue;
+      for (int64_t g = 0; g < ceilDivide(size, kLanes); g++) {
+        if (half_) {
+          for (int64_t token = std::max(first, problem_.firstNewKey); token < end; token++) {
+            Floats x = loadFirst(newValue(head, token) + g * kLanes, size - g * kLanes);
+            halves_.putValue(to, token % kTileKeys, g, x);
+          }
+          continue;
+        }
+        Floats x[kBlock] = {};
+        for (int64_t token = first; token < end; token++) {
+          // Earlier tokens of the block are in the tail.
+          const float* row = token >= problem_.firstNewKey
+                                 ? newValue(head, token)
+                                 : problem_.cacheTail + (head * kBlock + token % kBlock) * size;
+          x[token - first] = loadFirst(row + g * kLanes, size - g * kLanes);
+        }
+        blocks_.putValues(to, b, g, x);
+      }
+    }
+  }
+
+  const Problem& problem_;
+  CacheTiles blocks_;
+  HalfTiles halves_;
+  bool half_;
+  bool rotated_;
+  Tiles tiles_{};
+};
