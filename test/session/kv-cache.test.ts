@@ -124,7 +124,11 @@ describe('a native cache', () => {
       let { y, nk, nv } = await native.run(attentionFeeds(75, 1));
       // Once with few rows and once with many.
       for (const length of [1, 40]) {
-        const feeds = { ...attentionFeeds(length, 5), pk: nk as Tensor, pv: nv as Tensor };
+        const feeds: Record<string, Tensor> = {
+          ...attentionFeeds(length, 5),
+          pk: nk as Tensor,
+          pv: nv as Tensor,
+        };
         ({ y, nk, nv } = await native.run(feeds));
         const spec = attentionSpec({
           batch: 1,

@@ -1,4 +1,5 @@
 import { createSession, kvCacheBytes, type MxattnSession } from '@mxattn/ort-op';
+import type { Tensor } from 'onnxruntime-node';
 import { describe, expect, it } from 'vitest';
 import { sameBytes } from '../conformance/random.js';
 import { attentionFeeds, cachedAttention, KV_HEADS, SIZE } from './cached-attention.js';
