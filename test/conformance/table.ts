@@ -30,6 +30,9 @@ function row(name: string, init: AttentionSpecInit, change: Change = () => ({}),
   return { name, spec, tensors: { ...tensors, ...change(tensors, spec) }, largeScores };
 }
 
+/** Few rows and many keys, which kernels may spread over threads by keys. */
+const few = { heads: 3, kvHeads: 1, queryLength: 2, keyLength: 2200, headSize: 64, causal: true };
+
 const base = { heads: 2, queryLength: 70, keyLength: 150, headSize: 64 };
 
 /** A bias of these dims, with values by index. */
@@ -85,6 +88,12 @@ export const table: readonly Row[] = [
     keyLength: 500,
     headSize: 128,
   }),
+  row('decode: many keys, one key/value head', { ...few, queryLength: 1 }),
+  row('few queries, many keys, all of it', { ...few, softcap: 20, window: { left: 1500, right: 0 } }, () => ({
+    sinks: Float32Array.of(1, -1, 2),
+    ...bias([2200], (i) => (i % 7 ? Math.sin(i) : -Infinity)),
+  })),
+  row('few queries, late key', few, hotKeys(2100, 2101, 30), true),
   row('scale 1', { ...base, scale: 1 }, undefined, true),
   row('causal, bottom-right', { ...base, causal: true }),
   row('causal, more queries than keys', { ...base, queryLength: 150, keyLength: 70, causal: true }),

@@ -11,6 +11,11 @@ type Outputs = InferenceSession.OnnxValueMapType;
 
 const precisions = ['f32', 'mxfp8', 'mxfp6', 'mxfp4'] as const;
 
+/** Whether outputs are the same; exact attention adds up in another order where its keys are in a cache. */
+function alike(precision: string, a: Float32Array, b: Float32Array): boolean {
+  return precision === 'f32' ? relativeError(a, b) < 2e-6 : sameBytes(a, b);
+}
+
 function open(options: Parameters<typeof createSession>[1]): Promise<MxattnSession> {
   return createSession(LLM, { backend: 'native', threads: 2, ...options });
 }
@@ -27,7 +32,7 @@ describe.each(isaLevels())('native caches, %s', (isa) => {
       const ids = step === 7 ? [1, 2, 3] : [step];
       [a, b] = [await tensors.run(llmFeeds(ids, a)), await native.run(llmFeeds(ids, b))];
       expect((b['present.2.key'] as Tensor).dims).toEqual((a['present.2.key'] as Tensor).dims);
-      expect(sameBytes(floats(b.logits), floats(a.logits))).toBe(true);
+      expect(alike(precision, floats(b.logits), floats(a.logits))).toBe(true);
     }
   });
 });
@@ -41,17 +46,18 @@ describe('a native cache', () => {
     const native = await open({ precision });
     const [a, b] = [await tensors.run(llmFeeds(someTokens(90))), await native.run(llmFeeds(someTokens(90)))];
     for (const token of [9, 11]) {
-      expect(sameBytes(await continued(native, [token], b), await continued(tensors, [token], a))).toBe(true);
+      const [ours, theirs] = [await continued(native, [token], b), await continued(tensors, [token], a)];
+      expect(alike(precision, ours, theirs)).toBe(true);
     }
     // At the same time.
     const together = await Promise.all([9, 11, 13].map((token) => continued(native, [token], b)));
     for (const [i, token] of [9, 11, 13].entries()) {
-      expect(sameBytes(together[i]!, await continued(tensors, [token], a))).toBe(true);
+      expect(alike(precision, together[i]!, await continued(tensors, [token], a))).toBe(true);
     }
   });
 
   it.each([
-    ['f32', 0],
+    ['f32', 2e-6],
     ['mxfp8', 0.02],
     // The values of the block that is continued are those of its codes.
     ['mxfp6', 0.02],
@@ -81,7 +87,8 @@ describe('a native cache', () => {
     for (const name of ['present.0.key', 'present.7.value']) {
       expect(sameBytes(await downloaded(b[name]), floats(a[name]))).toBe(true);
     }
-    expect(sameBytes(await continued(native, [3], b), await continued(tensors, [3], a))).toBe(true);
+    const [ours, theirs] = [await continued(native, [3], b), await continued(tensors, [3], a)];
+    expect(alike('f32', ours, theirs)).toBe(true);
   });
 
   // Half a step of 11, 4, 4 and 2 significant bits, over what blocks lose at their lower end.

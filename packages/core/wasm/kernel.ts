@@ -20,6 +20,7 @@ import {
 } from './sizes';
 import {
   biased,
+  biasIndex,
   blockSteps,
   float,
   headBlocks,
@@ -164,7 +165,11 @@ export function attend(count: i32): void {
   let firstTile = i32.MAX_VALUE, lastTile = -1;
   for (let row = 0; row < groups * GROUP_ROWS; row++) {
     resetRow(row);
-    if (row >= count) store<u64>(visible + row * 8, 0);
+    if (row >= count) {
+      // Computed with the others of their group, from whatever is there, but not used.
+      store<u64>(visible + row * 8, 0);
+      store<i32>(biasIndex + row * 4, 0);
+    }
     const begin = load<i32>(visible + row * 8), end = load<i32>(visible + row * 8, 4);
     if (begin >= end) continue;
     firstTile = min(firstTile, begin / TILE_KEYS);

@@ -20,6 +20,11 @@ MXATTN_INLINE Ints loadBytes(const uint8_t* from) {
   return reinterpret_cast<Ints>(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from))));
 }
 
+// kLanes numbers in IEEE binary16.
+MXATTN_INLINE Floats loadNumbers(const uint16_t* from) {
+  return reinterpret_cast<Floats>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+}
+
 // Looks up bytes in 0..15 in a table of 16.
 class NibbleTable {
  public:

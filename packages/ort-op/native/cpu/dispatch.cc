@@ -48,7 +48,9 @@ namespace {
   }
 
 #if defined(__x86_64__)
-bool hasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+bool hasAvx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+}
 
 bool hasAvxVnni() {
   unsigned a = 0, b = 0, c = 0, d = 0;

@@ -6,14 +6,10 @@ class FloatEngine {
  public:
   struct Unit {
     float* query;  // [kRowBlock][headSize], scaled to log2 units
-    float* key;    // the keys of a tile of an encoded cache, [panel of kLanes keys][channel][key]
-    // The values of a tile that is ragged in memory, [kTileKeys][padded value head size], or encoded, [group of kLanes
+    float* key;    // the keys of a tile of MX blocks, [panel of kLanes keys][channel][key]
+    // The values of a tile that is ragged in memory, [kTileKeys][padded value head size], or of MX blocks, [group of kLanes
     // channels][kTileKeys][channel].
     float* value;
-    // Values of kLanes channels are `valueStride` apart from token to token, `groupStride` from one group to the next.
-    int64_t valueStride;
-    int64_t groupStride;
-    const float* valueTile;
     int pending;  // tiles whose weights wait: one at most
     int64_t firstKey;
   };
@@ -24,12 +20,11 @@ class FloatEngine {
 
   FloatEngine(const Problem& problem, Arena& arena)
       : problem_(problem),
-        encoded_(problem),
-        isEncoded_(problem.cache && problem.cacheFormat != CacheFormat::kFloat32),
-        rotated_(isEncoded_ ? encoded_.rotated() : Softmax::kQuantised && rotates(problem.headSize)) {
+        cache_(problem),
+        rotated_(problem.cache ? cache_.rotated() : Softmax::kQuantised && rotates(problem.headSize)) {
     int64_t rows = problem.heads / problem.kvHeads * problem.queryLength;
-    // An encoded cache is in that order already.
-    transposed_ = !isEncoded_ && (Softmax::kQuantised || rows >= kTransposeRows);
+    // A cache is in that order already.
+    transposed_ = !problem.cache && (Softmax::kQuantised || rows >= kTransposeRows);
     panels_ = ceilDivide(problem.keyLength, kTileKeys) * kTileVectors;
     int64_t heads = problem.batch * problem.kvHeads;
     if (transposed_) {
@@ -41,11 +36,7 @@ class FloatEngine {
   // New tokens go to the cache, if there is one. Then, for many rows, keys as [panel of kLanes keys][channel][kLanes] and
   // values as [tile][group of kLanes channels][kTileKeys][kLanes], zeros past the last.
   void pack(const Parallel& parallel) {
-    if (isEncoded_) {
-      encoded_.append(parallel);
-    } else if (problem_.cache) {
-      rowCache().append(parallel);
-    }
+    if (problem_.cache) cache_.append(parallel);
     if (!transposed_) return;
     int64_t tiles = panels_ / kTileVectors;
     parallel.each(problem_.batch * problem_.kvHeads * tiles, [&](size_t index) {
@@ -66,7 +57,7 @@ class FloatEngine {
   Unit begin(const Rows& rows, Arena& arena) const {
     Unit unit{};
     unit.query = arena.take<float>(kRowBlock * problem_.headSize);
-    if (isEncoded_) unit.key = arena.take<float>(kTileKeys * problem_.headSize);
+    if (problem_.cache) unit.key = arena.take<float>(kTileKeys * problem_.headSize);
     unit.value = arena.take<float>(kTileKeys * paddedValue());
     if (rows.count == 0) return unit;
     int64_t group = problem_.heads / problem_.kvHeads;
@@ -88,22 +79,17 @@ class FloatEngine {
 
   void scores(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
     int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
-    if (!transposed_ && !isEncoded_) {
-      const float* keys = keyRows(head, firstKey);
+    if (problem_.cache) {
+      const uint8_t* tile = cache_.tile(head, firstKey / kTileKeys);
+      cache_.with([&](const auto& tiles) { products(unit, rows, keysOf(tiles, tile, unit), state); });
+    } else if (transposed_) {
+      products(unit, rows, keys_ + (head * panels_ + firstKey / kLanes) * problem_.headSize * kLanes, state);
+    } else {
       int count = static_cast<int>(std::min<int64_t>(kTileKeys, problem_.keyLength - firstKey));
       for (int row = 0; row < rows.count; row++) {
-        dotProducts(unit.query + row * problem_.headSize, keys, count, state.scores + row * kTileKeys);
+        dotProducts(unit.query + row * problem_.headSize, keyRows(head, firstKey), count,
+                    state.scores + row * kTileKeys);
       }
-      return;
-    }
-    const float* panel = keys_ + (head * panels_ + firstKey / kLanes) * problem_.headSize * kLanes;
-    if (isEncoded_) {
-      encoded_.readKeyPanels(encoded_.tile(head, firstKey / kTileKeys), unit.key);
-      panel = unit.key;
-    }
-    // A pair of panels stays in the first level cache for all rows.
-    for (int v = 0; v < kTileVectors; v += kFloatPanels) {
-      forRowTiles<kFloatRows>(rows.count, [&](auto size, int row) { tile<size.value>(unit, row, panel, v, state); });
     }
   }
 
@@ -121,44 +107,63 @@ class FloatEngine {
     int64_t size = problem_.valueHeadSize, padded = paddedValue();
     int keys = static_cast<int>(std::min<int64_t>(kTileKeys, problem_.keyLength - firstKey));
     int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
-    unit.groupStride = kLanes;
-    if (transposed_) {
-      unit.valueTile = values_ + (head * panels_ * kLanes + firstKey) * padded;
-      unit.valueStride = kLanes;
-      unit.groupStride = kTileKeys * kLanes;
-    } else if (isEncoded_) {
-      encoded_.readValueGroups(encoded_.tile(head, firstKey / kTileKeys), unit.value);
-      unit.valueTile = unit.value;
-      unit.valueStride = kLanes;
-      unit.groupStride = kTileKeys * kLanes;
-    } else if (problem_.cache) {
-      unit.valueTile = rowCache().value(head, firstKey);
-      unit.valueStride = padded;
-    } else if (padded == size) {
-      unit.valueTile = problem_.value + (head * problem_.keyLength + firstKey) * size;
-      unit.valueStride = size;
+    if (problem_.cache) {
+      const uint8_t* tile = cache_.tile(head, firstKey / kTileKeys);
+      cache_.with([&](const auto& tiles) {
+        weightedSums(rows, keys, grouped(valuesOf(tiles, tile, unit)), state);
+      });
+    } else if (transposed_) {
+      weightedSums(rows, keys, grouped(values_ + (head * panels_ * kLanes + firstKey) * padded), state);
     } else {
       const float* from = problem_.value + (head * problem_.keyLength + firstKey) * size;
-      for (int t = 0; t < keys; t++) {
-        std::memcpy(unit.value + t * padded, from + t * size, size * sizeof(float));
-        std::memset(unit.value + t * padded + size, 0, (padded - size) * sizeof(float));
+      if (padded != size) {
+        for (int t = 0; t < keys; t++) {
+          std::memcpy(unit.value + t * padded, from + t * size, size * sizeof(float));
+          std::memset(unit.value + t * padded + size, 0, (padded - size) * sizeof(float));
+        }
+        from = unit.value;
       }
-      unit.valueTile = unit.value;
-      unit.valueStride = padded;
+      weightedSums(rows, keys, ValueTile<float>{from, padded, kLanes}, state);
     }
-    int64_t groups = padded / kLanes, g = 0;
-    for (; g + kFloatPanels <= groups; g += kFloatPanels) weightedSums<kFloatPanels>(unit, rows, keys, g, state);
-    for (; g < groups; g++) weightedSums<1>(unit, rows, keys, g, state);
   }
 
  private:
   int64_t paddedValue() const { return ceilDivide(problem_.valueHeadSize, kLanes) * kLanes; }
 
-  RowCache rowCache() const { return RowCache(problem_); }
+  // Values of a tile: those of kLanes channels are `stride` apart from token to token, `groupStride` from one group to the
+  // next.
+  template <typename Number>
+  struct ValueTile {
+    const Number* values;
+    int64_t stride;
+    int64_t groupStride;
+  };
 
-  // Keys from a token on, as far as its tile goes.
+  template <typename Number>
+  static ValueTile<Number> grouped(const Number* values) {
+    return {values, kLanes, kTileKeys * kLanes};
+  }
+
+  // Plain tiles are read where they are, blocks as floats.
+  template <typename Number>
+  static const Number* keysOf(const PlainTiles<Number>& tiles, const uint8_t* tile, const Unit&) {
+    return tiles.keys(tile);
+  }
+  static const float* keysOf(const CacheTiles& tiles, const uint8_t* tile, const Unit& unit) {
+    tiles.readKeys(tile, unit.key);
+    return unit.key;
+  }
+  template <typename Number>
+  static const Number* valuesOf(const PlainTiles<Number>& tiles, const uint8_t* tile, const Unit&) {
+    return tiles.values(tile);
+  }
+  static const float* valuesOf(const CacheTiles& tiles, const uint8_t* tile, const Unit& unit) {
+    tiles.readValues(tile, unit.value);
+    return unit.value;
+  }
+
+  // Keys from a token on.
   const float* keyRows(int64_t head, int64_t token) const {
-    if (problem_.cache) return rowCache().key(head, token);
     return problem_.key + (head * problem_.keyLength + token) * problem_.headSize;
   }
 
@@ -166,12 +171,10 @@ class FloatEngine {
     int64_t size = problem_.valueHeadSize, padded = paddedValue(), first = tile * kTileKeys;
     int64_t count = std::min<int64_t>(kTileKeys, problem_.keyLength - first);
     float* to = values_ + (head * panels_ * kLanes + first) * padded;
-    int64_t stride = problem_.cache ? padded : size;
-    const float* from =
-        problem_.cache ? rowCache().value(head, first) : problem_.value + (head * problem_.keyLength + first) * size;
+    const float* from = problem_.value + (head * problem_.keyLength + first) * size;
     for (int64_t t = 0; t < kTileKeys; t++) {
       for (int64_t g = 0; g < padded / kLanes; g++) {
-        Floats x = loadFirst(from + t * stride + g * kLanes, t < count ? size - g * kLanes : 0);
+        Floats x = loadFirst(from + t * size + g * kLanes, t < count ? size - g * kLanes : 0);
         store(to + (g * kTileKeys + t) * kLanes, x);
       }
     }
@@ -239,17 +242,25 @@ class FloatEngine {
     for (int j = count; j < kTileKeys; j++) scores[j] = 0;
   }
 
+  template <typename Number>
+  void products(const Unit& unit, const Rows& rows, const Number* keys, RowState& state) const {
+    // A pair of panels stays in the first level cache for all rows.
+    for (int v = 0; v < kTileVectors; v += kFloatPanels) {
+      forRowTiles<kFloatRows>(rows.count, [&](auto size, int row) { tile<size.value>(unit, row, keys, v, state); });
+    }
+  }
+
   // Scores of R rows and kFloatPanels panels of keys, from panel v on.
-  template <int R>
-  void tile(const Unit& unit, int row, const float* panel, int v, RowState& state) const {
+  template <int R, typename Number>
+  void tile(const Unit& unit, int row, const Number* panel, int v, RowState& state) const {
     int64_t size = problem_.headSize;
     const float* query = unit.query + row * size;
     Floats sum[R][kFloatPanels] = {};
-    const float* keys = panel + v * size * kLanes;
+    const Number* keys = panel + v * size * kLanes;
 #pragma GCC unroll 4
     for (int64_t c = 0; c < size; c++) {
       Floats k[kFloatPanels];
-      for (int p = 0; p < kFloatPanels; p++) k[p] = load<Floats>(keys + (p * size + c) * kLanes);
+      for (int p = 0; p < kFloatPanels; p++) k[p] = loadNumbers(keys + (p * size + c) * kLanes);
       for (int r = 0; r < R; r++) {
         Floats q = splat(query[r * size + c]);
         for (int p = 0; p < kFloatPanels; p++) sum[r][p] += q * k[p];
@@ -262,26 +273,33 @@ class FloatEngine {
     }
   }
 
-  template <int C>
-  void weightedSums(const Unit& unit, const Rows& rows, int keys, int64_t group, RowState& state) const {
-    forRowTiles<kFloatRows>(rows.count,
-                            [&](auto size, int row) { channels<size.value, C>(unit, row, keys, group, state); });
+  template <typename Number>
+  void weightedSums(const Rows& rows, int keys, const ValueTile<Number>& tile, RowState& state) const {
+    int64_t groups = paddedValue() / kLanes, g = 0;
+    for (; g + kFloatPanels <= groups; g += kFloatPanels) groupSums<kFloatPanels>(rows, keys, tile, g, state);
+    for (; g < groups; g++) groupSums<1>(rows, keys, tile, g, state);
   }
 
-  template <int R, int C>
-  void channels(const Unit& unit, int row, int keys, int64_t group, RowState& state) const {
+  template <int C, typename Number>
+  void groupSums(const Rows& rows, int keys, const ValueTile<Number>& tile, int64_t group, RowState& state) const {
+    forRowTiles<kFloatRows>(rows.count,
+                            [&](auto size, int row) { channels<size.value, C>(row, keys, tile, group, state); });
+  }
+
+  template <int R, int C, typename Number>
+  void channels(int row, int keys, const ValueTile<Number>& tile, int64_t group, RowState& state) const {
     Floats sum[R][C];
     float* out = state.out + row * state.outSize + group * kLanes;
     for (int r = 0; r < R; r++) {
       for (int c = 0; c < C; c++) sum[r][c] = load<Floats>(out + r * state.outSize + c * kLanes);
     }
-    const float* value = unit.valueTile + group * unit.groupStride;
+    const Number* value = tile.values + group * tile.groupStride;
     const float* p = state.scores + row * kTileKeys;
-    int64_t stride = unit.valueStride, groupStride = unit.groupStride;
+    int64_t stride = tile.stride, groupStride = tile.groupStride;
 #pragma GCC unroll 4
     for (int t = 0; t < keys; t++) {
       Floats v[C];
-      for (int c = 0; c < C; c++) v[c] = load<Floats>(value + t * stride + c * groupStride);
+      for (int c = 0; c < C; c++) v[c] = loadNumbers(value + t * stride + c * groupStride);
       for (int r = 0; r < R; r++) {
         Floats weight = splat(p[r * kTileKeys + t]);
         for (int c = 0; c < C; c++) sum[r][c] += weight * v[c];
@@ -293,8 +311,7 @@ class FloatEngine {
   }
 
   const Problem& problem_;
-  EncodedCache encoded_;
-  bool isEncoded_;
+  Cache cache_;
   // Keys of products are rotated, and so queries.
   bool rotated_;
   bool transposed_;

@@ -474,7 +474,7 @@ class BlockScaledEngine {
   const Problem& problem_;
   ElementFormat query_;
   OperandTiles packed_;
-  EncodedCache cached_;
+  Cache cached_;
   ElementFormat probability_;
   int64_t tileCount_;
   uint8_t* chunk_ = nullptr;

@@ -188,9 +188,8 @@ struct RowState {
 #include "cpu/e4m3.h"
 #include "cpu/operand_tiles.h"
 #include "cpu/cache_tiles.h"
-#include "cpu/half_tiles.h"
-#include "cpu/encoded_cache.h"
-#include "cpu/row_cache.h"
+#include "cpu/plain_tiles.h"
+#include "cpu/cache.h"
 #include "cpu/schraudolph.h"
 #include "cpu/online_softmax.h"
 #include "cpu/e4m3_softmax.h"
@@ -198,22 +197,20 @@ struct RowState {
 #include "cpu/query_rows.h"
 #include "cpu/fused_softmax.h"
 
+// Takes the tiles of keys in [range.begin, range.end), a range of whole tiles, into the state of a unit of work.
 template <typename Engine>
-void attendRows(const Engine& engine, const Problem& problem, const BiasTiles& biasTiles, const Rows& rows,
-                uint8_t* memory) {
-  Arena arena(memory);
-  RowState state = RowState::take(problem, arena);
-  typename Engine::Unit unit = engine.begin(rows, arena);
+void attendKeys(const Engine& engine, const Problem& problem, const BiasTiles& biasTiles, const Rows& rows,
+                KeyRange range, RowState& state, typename Engine::Unit& unit) {
   // Keys that some row sees, and keys that all rows see.
   KeyRange visible{problem.keyLength, 0}, shared{0, problem.keyLength};
   for (int row = 0; row < rows.count; row++) {
     state.reference[row] = -kInfinity;
-    KeyRange range = visibleKeys(problem, rows.query(problem, row));
-    shared.begin = std::max(shared.begin, range.begin);
-    shared.end = std::min(shared.end, range.end);
-    if (range.begin == range.end) continue;
-    visible.begin = std::min(visible.begin, range.begin);
-    visible.end = std::max(visible.end, range.end);
+    KeyRange sees = visibleKeys(problem, rows.query(problem, row));
+    shared.begin = std::max(shared.begin, sees.begin);
+    shared.end = std::min(shared.end, sees.end);
+    if (sees.begin == sees.end) continue;
+    visible.begin = std::min(visible.begin, sees.begin);
+    visible.end = std::max(visible.end, sees.end);
   }
   std::memset(state.sum, 0, rows.count * kLanes * sizeof(float));
   std::memset(state.out, 0, rows.count * state.outSize * sizeof(float));
@@ -221,20 +218,37 @@ void attendRows(const Engine& engine, const Problem& problem, const BiasTiles& b
   if (biasTiles.known()) {
     for (int row = 0; row < rows.count; row++) weighty[row] = biasTiles.weighty(problem, rows, row);
   }
-  for (int64_t key = visible.begin / kTileKeys * kTileKeys; key < visible.end; key += kTileKeys) {
+  auto scoreTile = [&](int64_t key) {
     BiasUse use{true, problem.bias != nullptr};
     if (biasTiles.known()) use = biasTiles.use(rows, key / kTileKeys, weighty);
-    if (!use.visible) continue;
+    if (!use.visible) return false;
     engine.scores(unit, rows, key, state);
     if (problem.softcap > 0 || use.added || key < shared.begin || key + kTileKeys > shared.end) {
       for (int row = 0; row < rows.count; row++) {
         maskScores(problem, rows, row, key, state.scores + row * kTileKeys);
       }
     }
+    return true;
+  };
+  int64_t first = visible.begin / kTileKeys * kTileKeys;
+  // The reference is that of the first tile wherever the range begins. NaN is left to the range that holds the tile.
+  if (range.begin > first && first < visible.end && scoreTile(first)) {
+    for (int row = 0; row < rows.count; row++) {
+      float top = largestScore(state.scores + row * kTileKeys)[0];
+      if (top > -kInfinity && top < kInfinity) state.reference[row] = top;
+    }
+  }
+  int64_t end = std::min(visible.end, range.end);
+  for (int64_t key = std::max(first, range.begin); key < end; key += kTileKeys) {
+    if (!scoreTile(key)) continue;
     engine.softmax(unit, rows, key, state);
     if (engine.full(unit)) engine.accumulate(unit, rows, state);
   }
   if (unit.pending > 0) engine.accumulate(unit, rows, state);
+}
+
+// Divides what was accumulated by the sums.
+MXATTN_INLINE void writeRows(const Problem& problem, const Rows& rows, const RowState& state) {
   int64_t group = problem.heads / problem.kvHeads;
   int64_t outRow = ((rows.batch * problem.kvHeads + rows.kvHead) * group) * problem.queryLength + rows.first;
   for (int row = 0; row < rows.count; row++) {
@@ -252,6 +266,29 @@ void attendRows(const Engine& engine, const Problem& problem, const BiasTiles& b
   }
 }
 
+// Adds the rows of another state to those of `state`, under the higher of both references.
+MXATTN_INLINE void addRows(int count, const RowState& other, RowState& state) {
+  for (int row = 0; row < count; row++) {
+    float reference = other.reference[row];
+    if (reference == -kInfinity) continue;
+    if (state.reference[row] == -kInfinity) state.reference[row] = reference;
+    if (reference > state.reference[row]) state.raise(row, reference);
+    // NaN if either is.
+    float factor = std::exp2(reference - state.reference[row]);
+    if (std::isnan(factor)) state.reference[row] = kNaN;
+    float* sum = state.sum + row * kLanes;
+    store(sum, load<Floats>(sum) + load<Floats>(other.sum + row * kLanes) * factor);
+    for (int64_t c = row * state.outSize; c < (row + 1) * state.outSize; c += kLanes) {
+      store(state.out + c, load<Floats>(state.out + c) + load<Floats>(other.out + c) * factor);
+    }
+  }
+}
+
+// Where there are few units of work and many keys, as in decoding with few heads, units are split by keys, so that all
+// threads have work: so many units at least, of so many keys at least.
+constexpr int64_t kFewUnits = 8;
+constexpr int64_t kPartKeys = 16 * kTileKeys;
+
 template <typename Engine>
 void attend(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
   int64_t groupRows = problem.heads / problem.kvHeads * problem.queryLength;
@@ -265,48 +302,54 @@ void attend(const Problem& problem, const Parallel& parallel, Scratch& scratch) 
   Scratch::Lease biasMemory(scratch, BiasTiles::bytes(problem));
   BiasTiles biasTiles(problem, biasMemory.data(), parallel);
 
-  Arena unitSize(nullptr);
-  RowState::take(problem, unitSize);
+  int64_t units = problem.batch * problem.kvHeads * rowBlocks;
+  int64_t parts = std::clamp<int64_t>(problem.keyLength / kPartKeys, 1, ceilDivide(kFewUnits, units));
+  int64_t partKeys = ceilDivide(ceilDivide(problem.keyLength, kTileKeys), parts) * kTileKeys;
+  auto rowsOf = [&](int64_t unit) {
+    int64_t block = unit % rowBlocks, head = unit / rowBlocks;
+    return Rows{head / problem.kvHeads, head % problem.kvHeads, block * kRowBlock,
+                static_cast<int>(std::min<int64_t>(kRowBlock, groupRows - block * kRowBlock))};
+  };
+  Arena stateSize(nullptr), unitSize(nullptr);
+  RowState::take(problem, stateSize);
   sizing.begin(Rows{0, 0, 0, 0}, unitSize);
-  parallel.each(problem.batch * problem.kvHeads * rowBlocks, [&](size_t index) {
-    int64_t block = index % rowBlocks;
-    int64_t head = index / rowBlocks;
-    Rows rows{head / problem.kvHeads, head % problem.kvHeads, block * kRowBlock,
-              static_cast<int>(std::min<int64_t>(kRowBlock, groupRows - block * kRowBlock))};
-    Scratch::Lease memory(scratch, unitSize.used());
-    attendRows(engine, problem, biasTiles, rows, memory.data());
+  size_t stateBytes = stateSize.used();
+  Scratch::Lease states(scratch, parts > 1 ? units * parts * stateBytes : 0);
+  auto stateOf = [&](int64_t index) {
+    Arena arena(states.data() + index * stateBytes);
+    return RowState::take(problem, arena);
+  };
+  parallel.each(units * parts, [&](size_t index) {
+    Rows rows = rowsOf(index / parts);
+    int64_t first = index % parts * partKeys;
+    Scratch::Lease memory(scratch, unitSize.used() + (parts > 1 ? 0 : stateBytes));
+    Arena arena(memory.data());
+    RowState state = parts > 1 ? stateOf(index) : RowState::take(problem, arena);
+    typename Engine::Unit unit = engine.begin(rows, arena);
+    attendKeys(engine, problem, biasTiles, rows, KeyRange{first, first + partKeys}, state, unit);
+    if (parts == 1) writeRows(problem, rows, state);
+  });
+  if (parts == 1) return;
+  parallel.each(units, [&](size_t index) {
+    Rows rows = rowsOf(index);
+    RowState state = stateOf(index * parts);
+    for (int64_t part = 1; part < parts; part++) addRows(rows.count, stateOf(index * parts + part), state);
+    writeRows(problem, rows, state);
   });
 }
 
-int64_t cacheTileBytes(const Problem& problem) {
-  if (problem.cacheFormat == CacheFormat::kFloat32) return RowCache(problem).tileBytes();
-  return EncodedCache(problem).tileBytes();
-}
+int64_t cacheTileBytes(const Problem& problem) { return Cache(problem).tileBytes(); }
 
-void append(const Problem& problem, const Parallel& parallel, Scratch&) {
-  if (problem.cacheFormat == CacheFormat::kFloat32) {
-    RowCache(problem).append(parallel);
-  } else {
-    EncodedCache(problem).append(parallel);
-  }
-}
+void append(const Problem& problem, const Parallel& parallel, Scratch&) { Cache(problem).append(parallel); }
 
 void readKeys(const Problem& problem, Scratch& scratch, float* out) {
-  if (problem.cacheFormat == CacheFormat::kFloat32) {
-    RowCache(problem).readKeys(out);
-  } else {
-    Scratch::Lease room(scratch, kTileKeys * problem.headSize * sizeof(float));
-    EncodedCache(problem).readKeys(reinterpret_cast<float*>(room.data()), out);
-  }
+  Scratch::Lease room(scratch, kTileKeys * problem.headSize * sizeof(float));
+  Cache(problem).readKeys(reinterpret_cast<float*>(room.data()), out);
 }
 
 void readValues(const Problem& problem, Scratch& scratch, float* out) {
-  if (problem.cacheFormat == CacheFormat::kFloat32) {
-    RowCache(problem).readValues(out);
-  } else {
-    Scratch::Lease room(scratch, kTileKeys * ceilDivide(problem.valueHeadSize, kLanes) * kLanes * sizeof(float));
-    EncodedCache(problem).readValues(reinterpret_cast<float*>(room.data()), out);
-  }
+  Scratch::Lease room(scratch, kTileKeys * ceilDivide(problem.valueHeadSize, kLanes) * kLanes * sizeof(float));
+  Cache(problem).readValues(reinterpret_cast<float*>(room.data()), out);
 }
 
 // The kernel of a build, with its engine for integer products.

@@ -1,5 +1,5 @@
-// The keys and values of one layer, as the kernel reads them: rows of floats (row_cache.h), binary16 (half_tiles.h) or
-// packed codes of MX blocks (cache_tiles.h). Appended in place, growing by chunks. One owner at a time; not thread-safe.
+// The keys and values of one layer, as the kernel reads them: floats or binary16 (plain_tiles.h), or packed codes
+// of MX blocks (cache_tiles.h). Appended in place, growing by chunks. One owner at a time; not thread-safe.
 #pragma once
 
 #include <cstdint>

@@ -40,6 +40,11 @@ MXATTN_INLINE Ints loadBytes(const uint8_t* from) {
   return reinterpret_cast<Ints>(vmovl_u16(vget_low_u16(wide)));
 }
 
+// kLanes numbers in IEEE binary16.
+MXATTN_INLINE Floats loadNumbers(const uint16_t* from) {
+  return reinterpret_cast<Floats>(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from))));
+}
+
 // Looks up bytes in 0..15 in a table of 16.
 class NibbleTable {
  public:

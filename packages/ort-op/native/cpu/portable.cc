@@ -30,11 +30,19 @@ MXATTN_INLINE Ints dot4(Ints acc, Ints u, Ints s) {
 }
 
 #include "cpu/wide_sums.h"
+#include "cpu/half.h"
 
 // Unsigned bytes, one for each lane.
 MXATTN_INLINE Ints loadBytes(const uint8_t* from) {
   Ints x;
   for (int j = 0; j < kLanes; j++) x[j] = from[j];
+  return x;
+}
+
+// kLanes numbers in IEEE binary16.
+MXATTN_INLINE Floats loadNumbers(const uint16_t* from) {
+  Floats x;
+  for (int j = 0; j < kLanes; j++) x[j] = halfToFloat(from[j]);
   return x;
 }
 
@@ -70,7 +78,6 @@ MXATTN_INLINE void storeBytes(uint8_t* to, const Ints (&v)[Count], uint8_t limit
 }
 
 #include "cpu/block_scaled.h"
-#include "cpu/half.h"
 #include "cpu/peak.h"
 #include "cpu/byte_peak.h"
 #include "cpu/kernel.h"

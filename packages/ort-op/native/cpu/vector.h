@@ -26,6 +26,8 @@ MXATTN_INLINE void store(void* to, V v) {
   std::memcpy(to, &v, sizeof v);
 }
 
+MXATTN_INLINE Floats loadNumbers(const float* from) { return load<Floats>(from); }
+
 // Four bytes repeated in every lane.
 MXATTN_INLINE Ints splatBytes(const void* from) {
   int32_t x;

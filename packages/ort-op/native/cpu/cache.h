@@ -1,31 +1,41 @@
-// A cache whose keys and values are not floats: MX blocks (cache_tiles.h) or binary16 (half_tiles.h). New tokens are
-// appended here; what reads them is up to the engines.
+// The tiles of a cache: of MX blocks (cache_tiles.h), of floats or of binary16 (plain_tiles.h). New tokens are appended
+// here; reading them for attention is up to the engines.
 
-class EncodedCache {
+class Cache {
  public:
-  explicit EncodedCache(const Problem& problem)
+  explicit Cache(const Problem& problem)
       : problem_(problem),
+        format_(problem.cacheFormat),
         blocks_(problem, problem.cacheFormat),
+        floats_(problem),
         halves_(problem),
-        half_(problem.cacheFormat == CacheFormat::kFloat16),
-        rotated_(!half_ && rotates(problem.headSize)) {
+        rotated_(hasBlocks() && rotates(problem.headSize)) {
     if (problem.cache) tiles_ = *problem.cache;
   }
 
-  int64_t tileBytes() const { return half_ ? halves_.bytes() : blocks_.bytes(); }
+  bool hasBlocks() const { return format_ != CacheFormat::kFloat32 && format_ != CacheFormat::kFloat16; }
+
+  // Calls task(tiles) with the CacheTiles or PlainTiles of the format.
+  template <typename Task>
+  void with(const Task& task) const {
+    if (hasBlocks()) {
+      task(blocks_);
+    } else {
+      withPlain(task);
+    }
+  }
+
+  int64_t tileBytes() const {
+    int64_t bytes = 0;
+    with([&](const auto& tiles) { bytes = tiles.bytes(); });
+    return bytes;
+  }
 
   // Keys are rotated before they are quantised, and stay so.
   bool rotated() const { return rotated_; }
 
   const uint8_t* tile(int64_t head, int64_t index) const { return tiles_.at(head, index); }
   const CacheTiles& blocks() const { return blocks_; }
-
-  // Keys of a tile as they are held, [panel of kLanes keys][channel][key], and values, [group of kLanes
-  // channels][token][channel].
-  void readKeyPanels(const uint8_t* tile, float* to) const { half_ ? halves_.readKeys(tile, to) : blocks_.readKeys(tile, to); }
-  void readValueGroups(const uint8_t* tile, float* to) const {
-    half_ ? halves_.readValues(tile, to) : blocks_.readValues(tile, to);
-  }
 
   void append(const Parallel& parallel) {
     int64_t first = problem_.firstNewKey / kTileKeys, count = ceilDivide(problem_.keyLength, kTileKeys) - first;
@@ -35,7 +45,7 @@ class EncodedCache {
       appendKeys(head, tile);
       appendValues(head, tile);
     });
-    if (half_ || problem_.keyLength % kBlock == 0) return;
+    if (!hasBlocks() || problem_.keyLength % kBlock == 0) return;
     int64_t size = problem_.valueHeadSize, lastBlock = problem_.keyLength / kBlock * kBlock;
     for (int64_t head = 0; head < heads; head++) {
       for (int64_t token = std::max(lastBlock, problem_.firstNewKey); token < problem_.keyLength; token++) {
@@ -49,7 +59,7 @@ class EncodedCache {
   void readKeys(float* room, float* out) const {
     int64_t size = problem_.headSize;
     eachTile([&](const uint8_t* tile, int64_t firstRow, int64_t count) {
-      readKeyPanels(tile, room);
+      with([&](const auto& tiles) { tiles.readKeys(tile, room); });
       for (int64_t token = 0; token < count; token++) {
         const float* from = room + token / kLanes * size * kLanes + token % kLanes;
         float* to = out + (firstRow + token) * size;
@@ -62,7 +72,7 @@ class EncodedCache {
   void readValues(float* room, float* out) const {
     int64_t size = problem_.valueHeadSize;
     eachTile([&](const uint8_t* tile, int64_t firstRow, int64_t count) {
-      readValueGroups(tile, room);
+      with([&](const auto& tiles) { tiles.readValues(tile, room); });
       for (int64_t token = 0; token < count; token++) {
         float* to = out + (firstRow + token) * size;
         for (int64_t c = 0; c < size; c++) to[c] = room[(c / kLanes * kTileKeys + token) * kLanes + c % kLanes];
@@ -95,33 +105,41 @@ class EncodedCache {
     uint8_t* to = tiles_.at(head, tile);
     int64_t first = std::max(tile * kTileKeys, problem_.firstNewKey);
     int64_t end = std::min(tile * kTileKeys + kTileKeys, problem_.keyLength);
-    if (!half_ && first == tile * kTileKeys) blocks_.startKeys(to);
-    for (int64_t key = first; key < end; key++) {
-      if (half_) {
-        halves_.putKey(to, key % kTileKeys, newKey(head, key));
-      } else {
+    if (hasBlocks()) {
+      if (first == tile * kTileKeys) blocks_.startKeys(to);
+      for (int64_t key = first; key < end; key++) {
         alignas(64) float x[kLargestHeadSize];
         prepareRow(newKey(head, key), problem_.headSize, 1.f, x);
         blocks_.putKey(to, key % kTileKeys, x);
       }
+    } else {
+      withPlain([&](const auto& tiles) {
+        for (int64_t key = first; key < end; key++) tiles.putKey(to, key % kTileKeys, newKey(head, key));
+      });
     }
   }
 
   void appendValues(int64_t head, int64_t tile) {
     uint8_t* to = tiles_.at(head, tile);
-    int64_t size = problem_.valueHeadSize;
+    int64_t size = problem_.valueHeadSize, groups = ceilDivide(size, kLanes);
+    if (!hasBlocks()) {
+      int64_t first = std::max(tile * kTileKeys, problem_.firstNewKey);
+      int64_t end = std::min(tile * kTileKeys + kTileKeys, problem_.keyLength);
+      withPlain([&](const auto& tiles) {
+        for (int64_t token = first; token < end; token++) {
+          const float* row = newValue(head, token);
+          for (int64_t g = 0; g < groups; g++) {
+            tiles.putValue(to, token % kTileKeys, g, loadFirst(row + g * kLanes, size - g * kLanes));
+          }
+        }
+      });
+      return;
+    }
     for (int64_t b = 0; b < kTileBlocks; b++) {
       int64_t first = tile * kTileKeys + b * kBlock, end = std::min(first + kBlock, problem_.keyLength);
       // A block that no new token joins stays as it is.
       if (end <= problem_.firstNewKey) continue;
-      for (int64_t g = 0; g < ceilDivide(size, kLanes); g++) {
-        if (half_) {
-          for (int64_t token = std::max(first, problem_.firstNewKey); token < end; token++) {
-            Floats x = loadFirst(newValue(head, token) + g * kLanes, size - g * kLanes);
-            halves_.putValue(to, token % kTileKeys, g, x);
-          }
-          continue;
-        }
+      for (int64_t g = 0; g < groups; g++) {
         Floats x[kBlock] = {};
         for (int64_t token = first; token < end; token++) {
           // Earlier tokens of the block are in the tail.
@@ -135,10 +153,20 @@ class EncodedCache {
     }
   }
 
+  template <typename Task>
+  void withPlain(const Task& task) const {
+    if (format_ == CacheFormat::kFloat32) {
+      task(floats_);
+    } else {
+      task(halves_);
+    }
+  }
+
   const Problem& problem_;
+  CacheFormat format_;
   CacheTiles blocks_;
-  HalfTiles halves_;
-  bool half_;
+  PlainTiles<float> floats_;
+  PlainTiles<uint16_t> halves_;
   bool rotated_;
   Tiles tiles_{};
 };
