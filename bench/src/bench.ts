@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { Table } from 'console-table-printer';
 import { cpuBenchmark } from './cpu.js';
 import { llmBenchmark } from './llm.js';
+import { ratioPlot } from './ratio-plot.js';
 import type { Benchmark, Row } from './row.js';
 import { wasmBenchmark } from './wasm.js';
 import { webgpuBenchmark } from './webgpu.js';
@@ -22,9 +23,10 @@ if (benchmark) {
   const out = join(process.cwd(), 'out', 'bench');
   mkdirSync(out, { recursive: true });
   writeFileSync(join(out, `${name}.json`), `${JSON.stringify(result, null, 2)}\n`);
+  writeFileSync(join(out, `${name}.svg`), ratioPlot(result));
   print(result.rows);
   for (const [fact, value] of Object.entries(result.machine)) console.log(`${fact}: ${value}`);
-  console.log(`Written to ${join(out, `${name}.json`)}`);
+  console.log(`Written to ${join(out, `${name}.json`)} and ${name}.svg`);
 } else {
   console.error(`bench: "${name}" is no benchmark; there are ${Object.keys(benchmarks).join(', ')}`);
   process.exitCode = 2;

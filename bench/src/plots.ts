@@ -1,9 +1,7 @@
 import * as Plot from '@observablehq/plot';
-import { parseHTML } from 'linkedom';
 import { paperPrecisions } from './plan.js';
 import type { Table } from './results.js';
-
-const { document } = parseHTML('<!doctype html><html><body></body></html>');
+import { svg } from './svg.js';
 
 const SERIES = { conventional: '#9aa5b1', fused: '#1f7a8c', published: '#0b3954', 'no rollback': '#d1495b' };
 
@@ -11,19 +9,6 @@ interface Bar {
   group: string;
   series: string;
   percent: number;
-}
-
-function svg(options: Plot.PlotOptions): string {
-  const element = Plot.plot({
-    document: document as unknown as Document,
-    width: 760,
-    height: 320,
-    marginLeft: 48,
-    style: { fontFamily: 'system-ui, sans-serif', background: 'white' },
-    ...options,
-  });
-  element.setAttribute('xmlns', 'http://www.w3.org/2000/svg');
-  return element.outerHTML;
 }
 
 /** Groups of bars, every bar named and labelled with its value. */
