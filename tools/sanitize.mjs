@@ -26,7 +26,11 @@ const library = (name) => execFileSync('g++', [`-print-file-name=${name}`], { en
 let status = 1;
 try {
   rebuild(flags);
-  const tests = ['test/conformance', 'test/session/kv-cache.test.ts', 'test/session/session.test.ts'];
+  const tests = [
+    'test/conformance/conformance.test.ts',
+    'test/session/kv-cache.test.ts',
+    'test/session/session.test.ts',
+  ];
   ({ status } = spawnSync(
     process.execPath,
     [join(root, 'node_modules', 'vitest', 'vitest.mjs'), 'run', ...tests],

@@ -4,7 +4,7 @@
     'kernels%': ['cpu_portable'],
     'conditions': [
       ['target_arch=="arm64"', { 'kernels': ['cpu_portable', 'cpu_neon'] }],
-      ['target_arch=="x64"', { 'kernels': ['cpu_portable', 'cpu_avx2', 'cpu_avx_vnni', 'cpu_avx512', 'cpu_avx512_vnni', 'cpu_avx512_amx'] }],
+      ['target_arch=="x64"', { 'kernels': ['cpu_portable', 'cpu_avx2', 'cpu_avx_vnni', 'cpu_avx512', 'cpu_avx512_vnni', 'cpu_avx512_bf16', 'cpu_avx512_amx'] }],
     ],
   },
   'target_defaults': {
@@ -104,16 +104,29 @@
           },
         },
         {
+          'target_name': 'cpu_avx512_bf16',
+          'type': 'static_library',
+          'sources': ['native/cpu/avx512_bf16.cc'],
+          'include_dirs': ['native'],
+          'cflags_cc': [
+            '<@(cpu_flags)', '-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mavx512bf16', '-mfma',
+            '-mprefer-vector-width=512',
+          ],
+          'xcode_settings': {
+            'OTHER_CPLUSPLUSFLAGS': ['-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mavx512bf16', '-mfma'],
+          },
+        },
+        {
           'target_name': 'cpu_avx512_amx',
           'type': 'static_library',
           'sources': ['native/cpu/avx512_amx.cc'],
           'include_dirs': ['native'],
           'cflags_cc': [
-            '<@(cpu_flags)', '-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mamx-tile', '-mamx-int8', '-mfma',
+            '<@(cpu_flags)', '-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mavx512bf16', '-mamx-tile', '-mamx-int8', '-mfma',
             '-mprefer-vector-width=512',
           ],
           'xcode_settings': {
-            'OTHER_CPLUSPLUSFLAGS': ['-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mamx-tile', '-mamx-int8', '-mfma'],
+            'OTHER_CPLUSPLUSFLAGS': ['-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mavx512bf16', '-mamx-tile', '-mamx-int8', '-mfma'],
           },
         },
       ],

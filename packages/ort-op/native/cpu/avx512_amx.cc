@@ -1,4 +1,4 @@
-// AVX-512 with AMX: matrix tiles multiply 16 rows by 16 columns of int8, 32 deep, in one instruction.
+// AVX-512 with AMX and BF16: matrix tiles multiply 16 rows by 16 columns of int8, 32 deep, in one instruction.
 #include <immintrin.h>
 
 #include "cpu/includes.h"
@@ -18,6 +18,7 @@ constexpr uint8_t kKeyOffset = 0;
 #include "cpu/block_scaled.h"
 #include "cpu/half.h"
 #include "cpu/kernel.h"
+#include "cpu/avx512_pairs.h"
 #include "cpu/matrix_tiles.h"
 #include "cpu/peak.h"
 #include "cpu/matrix_peak.h"
@@ -25,10 +26,10 @@ constexpr uint8_t kKeyOffset = 0;
 void run(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
   // A tile multiplies 16 rows or none. Caches are the same for both builds, which have as many lanes.
   bool fewRows = problem.heads / problem.kvHeads * problem.queryLength < BlockScaledEngine::kFewRows;
-  if (fewRows) {
+  if (fewRows && problem.precision != Precision::kMxfp8) {
     avx512_vnni::run(problem, parallel, scratch);
   } else {
-    attendWith<MatrixTileEngine>(problem, parallel, scratch);
+    attendWith<MatrixTileEngine, Bf16Engine>(problem, parallel, scratch);
   }
 }
 

@@ -30,6 +30,7 @@ namespace mxattn::cpu {
   }
 #if defined(__x86_64__)
 MXATTN_DECLARE_BUILD(avx512_amx)
+MXATTN_DECLARE_BUILD(avx512_bf16)
 MXATTN_DECLARE_BUILD(avx512_vnni)
 MXATTN_DECLARE_BUILD(avx512_bw)
 MXATTN_DECLARE_BUILD(avx_vnni)
@@ -64,6 +65,8 @@ bool hasAvx512() {
 
 bool hasAvx512Vnni() { return hasAvx512() && __builtin_cpu_supports("avx512vnni"); }
 
+bool hasAvx512Bf16() { return hasAvx512Vnni() && __builtin_cpu_supports("avx512bf16"); }
+
 // Tiles are large registers, which Linux saves only for processes that ask.
 bool hasAmx() {
 #if defined(__linux__)
@@ -71,7 +74,7 @@ bool hasAmx() {
   constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
   unsigned a = 0, b = 0, c = 0, d = 0;
   bool tilesOfBytes = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 3) == 3;
-  return tilesOfBytes && hasAvx512Vnni() && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return tilesOfBytes && hasAvx512Bf16() && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else
   return false;
 #endif
@@ -95,6 +98,7 @@ std::vector<Build> supportedBuilds() {
     for (const Build& build : {
 #if defined(__x86_64__)
              MXATTN_BUILD("avx512-amx", hasAmx, avx512_amx),
+             MXATTN_BUILD("avx512-bf16", hasAvx512Bf16, avx512_bf16),
              MXATTN_BUILD("avx512-vnni", hasAvx512Vnni, avx512_vnni),
              MXATTN_BUILD("avx-vnni", hasAvxVnni, avx_vnni),
              MXATTN_BUILD("avx512", hasAvx512, avx512_bw),

@@ -20,7 +20,7 @@ using Peak = double (*)(double (*seconds)());
 using ReadCache = void (*)(const Problem& problem, Scratch& scratch, float* out);
 
 struct Build {
-  // "avx512-amx", "avx512-vnni", "avx-vnni", "avx512", "avx2", "neon" or "portable".
+  // "avx512-amx", "avx512-bf16", "avx512-vnni", "avx-vnni", "avx512", "avx2", "neon" or "portable".
   const char* name;
   bool (*supported)();
   Kernel kernel;

@@ -127,7 +127,7 @@ class FloatEngine {
     }
   }
 
- private:
+ protected:
   int64_t paddedValue() const { return ceilDivide(problem_.valueHeadSize, kLanes) * kLanes; }
 
   // Values of a tile: those of kLanes channels are `stride` apart from token to token, `groupStride` from one group to the

@@ -352,14 +352,14 @@ void readValues(const Problem& problem, Scratch& scratch, float* out) {
   Cache(problem).readValues(reinterpret_cast<float*>(room.data()), out);
 }
 
-// The kernel of a build, with its engine for integer products.
-template <typename Integers>
+// The kernel of a build, with its engines for integer products and for those of E4M3 numbers.
+template <typename Integers, typename SmallFloats = FloatEngine<E4m3Softmax>>
 void attendWith(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
   if (problem.batch == 0 || problem.queryLength == 0) return;
   if (problem.precision == Precision::kFloat32) {
     attend<FloatEngine<OnlineSoftmax>>(problem, parallel, scratch);
   } else if (problem.precision == Precision::kMxfp8) {
-    attend<FloatEngine<E4m3Softmax>>(problem, parallel, scratch);
+    attend<SmallFloats>(problem, parallel, scratch);
   } else {
     attend<Integers>(problem, parallel, scratch);
   }
