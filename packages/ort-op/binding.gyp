@@ -122,11 +122,11 @@
           'sources': ['native/cpu/avx512_amx.cc'],
           'include_dirs': ['native'],
           'cflags_cc': [
-            '<@(cpu_flags)', '-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mavx512bf16', '-mamx-tile', '-mamx-int8', '-mfma',
+            '<@(cpu_flags)', '-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mavx512bf16', '-mamx-tile', '-mamx-int8', '-mamx-bf16', '-mfma',
             '-mprefer-vector-width=512',
           ],
           'xcode_settings': {
-            'OTHER_CPLUSPLUSFLAGS': ['-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mavx512bf16', '-mamx-tile', '-mamx-int8', '-mfma'],
+            'OTHER_CPLUSPLUSFLAGS': ['-mavx512f', '-mavx512bw', '-mavx512dq', '-mavx512vl', '-mavx512vnni', '-mavx512bf16', '-mamx-tile', '-mamx-int8', '-mamx-bf16', '-mfma'],
           },
         },
       ],

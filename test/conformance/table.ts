@@ -76,6 +76,7 @@ export const table: readonly Row[] = [
     row(`head size ${headSize}`, { ...base, heads: 1, headSize }),
   ),
   row('value head size 128 of 192', { ...base, headSize: 192, valueHeadSize: 128 }),
+  row('head size 8', { ...base, headSize: 8 }),
   row('value head size 24', { ...base, valueHeadSize: 24 }),
   row('two sequences', { ...base, batch: 2 }),
   row('layout BSHD', { ...base, batch: 2, layout: 'BSHD' }),

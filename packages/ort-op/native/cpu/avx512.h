@@ -9,6 +9,8 @@ constexpr int kIntegerPanels = 4;
 
 #include "cpu/vector.h"
 
+// Conversions below are the masked ones with a full mask: the others make GCC 12 warn of a variable of its own headers.
+
 // Keeps the compiler from knowing a vector's value.
 template <typename V>
 MXATTN_INLINE void opaque(V& x) {
@@ -17,12 +19,12 @@ MXATTN_INLINE void opaque(V& x) {
 
 // Unsigned bytes, one for each lane.
 MXATTN_INLINE Ints loadBytes(const uint8_t* from) {
-  return reinterpret_cast<Ints>(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
+  return reinterpret_cast<Ints>(_mm512_maskz_cvtepu8_epi32(0xffff, _mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
 }
 
 // kLanes numbers in IEEE binary16.
 MXATTN_INLINE Floats loadNumbers(const uint16_t* from) {
-  return reinterpret_cast<Floats>(_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
+  return reinterpret_cast<Floats>(_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
 }
 
 // Looks up bytes in 0..15 in a table of 16.

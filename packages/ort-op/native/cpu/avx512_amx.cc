@@ -20,16 +20,17 @@ constexpr uint8_t kKeyOffset = 0;
 #include "cpu/kernel.h"
 #include "cpu/avx512_pairs.h"
 #include "cpu/matrix_tiles.h"
+#include "cpu/bf16_tiles.h"
 #include "cpu/peak.h"
 #include "cpu/matrix_peak.h"
 
 void run(const Problem& problem, const Parallel& parallel, Scratch& scratch) {
   // A tile multiplies 16 rows or none. Caches are the same for both builds, which have as many lanes.
   bool fewRows = problem.heads / problem.kvHeads * problem.queryLength < BlockScaledEngine::kFewRows;
-  if (fewRows && problem.precision != Precision::kMxfp8) {
+  if (fewRows) {
     avx512_vnni::run(problem, parallel, scratch);
   } else {
-    attendWith<MatrixTileEngine, Bf16Engine>(problem, parallel, scratch);
+    attendWith<MatrixTileEngine, Bf16TileEngine>(problem, parallel, scratch);
   }
 }
 

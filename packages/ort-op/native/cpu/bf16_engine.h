@@ -32,14 +32,7 @@ class Bf16Engine : public FloatEngine<E4m3Softmax> {
   }
 
   void scores(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
-    int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
-    const float* keys = unit.key;
-    if (problem_.cache) {
-      cache_.blocks().readKeys(cache_.tile(head, firstKey / kTileKeys), unit.key);
-      pairKeys(unit.key);
-    } else {
-      keys = keys_ + (head * panels_ + firstKey / kLanes) * problem_.headSize * kLanes;
-    }
+    const float* keys = keyPairs(unit, rows, firstKey);
     for (int v = 0; v < kTileVectors; v += kFloatPanels) {
       forRowTiles<kFloatRows>(rows.count, [&](auto size, int row) { tile<size.value>(unit, row, keys, v, state); });
     }
@@ -54,17 +47,30 @@ class Bf16Engine : public FloatEngine<E4m3Softmax> {
   }
 
   void accumulate(Unit& unit, const Rows& rows, RowState& state) const {
-    int64_t head = rows.batch * problem_.kvHeads + rows.kvHead, groups = paddedValue() / kLanes, g = 0;
-    const float* values = unit.value;
-    if (problem_.cache) {
-      cache_.blocks().readValues(cache_.tile(head, unit.firstKey / kTileKeys), unit.value);
-      pairValues(unit.value);
-    } else {
-      values = values_ + (head * panels_ * kLanes + unit.firstKey) * paddedValue();
-    }
+    int64_t groups = paddedValue() / kLanes, g = 0;
+    const float* values = valuePairs(unit, rows);
     unit.pending = 0;
     for (; g + kFloatPanels <= groups; g += kFloatPanels) groupSums<kFloatPanels>(rows, values, g, state);
     for (; g < groups; g++) groupSums<1>(rows, values, g, state);
+  }
+
+ protected:
+  // The keys of a tile.
+  const float* keyPairs(const Unit& unit, const Rows& rows, int64_t firstKey) const {
+    int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
+    if (!problem_.cache) return keys_ + (head * panels_ + firstKey / kLanes) * problem_.headSize * kLanes;
+    cache_.blocks().readKeys(cache_.tile(head, firstKey / kTileKeys), unit.key);
+    pairKeys(unit.key);
+    return unit.key;
+  }
+
+  // The values of the tile whose weights wait.
+  const float* valuePairs(const Unit& unit, const Rows& rows) const {
+    int64_t head = rows.batch * problem_.kvHeads + rows.kvHead;
+    if (!problem_.cache) return values_ + (head * panels_ * kLanes + unit.firstKey) * paddedValue();
+    cache_.blocks().readValues(cache_.tile(head, unit.firstKey / kTileKeys), unit.value);
+    pairValues(unit.value);
+    return unit.value;
   }
 
  private:

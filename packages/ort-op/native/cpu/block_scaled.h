@@ -106,16 +106,19 @@ MXATTN_INLINE Floats hadamardStep(Floats x, std::index_sequence<J...> lanes) {
   return x * Floats{((J & Distance) ? -1.f : 1.f)...} + exchange<Distance>(x, lanes);
 }
 
+// Of the first `size` lanes, or of all.
 template <int Distance = 1>
-MXATTN_INLINE Floats hadamardWithin(Floats x) {
+MXATTN_INLINE Floats hadamardWithin(Floats x, int64_t size) {
   x = hadamardStep<Distance>(x, LaneSequence{});
-  if constexpr (Distance * 2 < kLanes) return hadamardWithin<Distance * 2>(x);
+  if constexpr (Distance * 2 < kLanes) {
+    if (Distance * 2 < size) return hadamardWithin<Distance * 2>(x, size);
+  }
   return x;
 }
 
-// Walsh-Hadamard transform in place, not normalised; size a power of two and a multiple of kLanes.
+// Walsh-Hadamard transform in place, not normalised; size a power of two, at least 2. Whole vectors are read and written.
 MXATTN_INLINE void hadamard(float* x, int64_t size) {
-  for (int64_t i = 0; i < size; i += kLanes) store(x + i, hadamardWithin(load<Floats>(x + i)));
+  for (int64_t i = 0; i < size; i += kLanes) store(x + i, hadamardWithin(load<Floats>(x + i), size));
   for (int64_t step = kLanes; step < size; step *= 2) {
     for (int64_t i = 0; i < size; i += kLanes) {
       if (i & step) continue;
@@ -126,10 +129,10 @@ MXATTN_INLINE void hadamard(float* x, int64_t size) {
   }
 }
 
-// The rotation of queries and keys needs a power of two (and here a whole vector); other head sizes do without it.
-MXATTN_INLINE bool rotates(int64_t size) { return (size & (size - 1)) == 0 && size >= kLanes; }
+// The rotation of queries and keys needs a power of two; other head sizes do without it.
+MXATTN_INLINE bool rotates(int64_t size) { return size > 1 && (size & (size - 1)) == 0; }
 
-// Rotates a row in place. Its own inverse.
+// Rotates a row in place. Its own inverse. Whole vectors are read and written.
 MXATTN_INLINE void rotate(float* x, int64_t size) {
   auto norm = static_cast<float>(1 / std::sqrt(static_cast<double>(size)));
   hadamard(x, size);

@@ -63,8 +63,14 @@ class Cache {
       for (int64_t token = 0; token < count; token++) {
         const float* from = room + token / kLanes * size * kLanes + token % kLanes;
         float* to = out + (firstRow + token) * size;
-        for (int64_t c = 0; c < size; c++) to[c] = from[c * kLanes];
-        if (rotated_) rotate(to, size);
+        if (rotated_) {
+          alignas(64) float x[kLargestHeadSize];
+          for (int64_t c = 0; c < size; c++) x[c] = from[c * kLanes];
+          rotate(x, size);
+          std::memcpy(to, x, size * sizeof(float));
+        } else {
+          for (int64_t c = 0; c < size; c++) to[c] = from[c * kLanes];
+        }
       }
     });
   }

@@ -69,9 +69,12 @@ class FloatEngine {
       float* to = unit.query + row * problem_.headSize;
       if constexpr (Softmax::kQuantised) {
         quantisedRow(from, factor, to);
+      } else if (rotated_) {
+        alignas(64) float x[kLargestHeadSize];
+        prepareRow(from, problem_.headSize, factor, x);
+        std::memcpy(to, x, problem_.headSize * sizeof(float));
       } else {
         for (int64_t c = 0; c < problem_.headSize; c++) to[c] = from[c] * factor;
-        if (rotated_) rotate(to, problem_.headSize);
       }
     }
     return unit;

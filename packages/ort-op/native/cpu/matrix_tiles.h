@@ -2,26 +2,43 @@
 // value group 8 rows of 16 channels by 4 tokens. That is the layout of a tile's second operand, so packed data are
 // loaded as they are. Products of a block come out as 16 by 16 integers in memory, where vectors apply the scales.
 
-// What ldtilecfg reads. Tiles 0 to 3: sums, 16 rows of 16 integers; 4 and 5: first operands, 16 rows of one block;
-// 6 and 7: second operands, 8 rows of 16 columns by 4.
+// What ldtilecfg reads. Tiles 0 to 3: sums, 16 rows of 16 numbers; 4 and 5: first operands, 16 rows; 6 and 7: second
+// operands, 16 columns by 4 bytes. Operands are 64 bytes deep, or 32: one MX block of bytes.
 struct alignas(64) TileShapes {
   uint8_t palette = 1;
   uint8_t startRow = 0;
   uint8_t reserved[14] = {};
-  uint16_t rowBytes[16] = {64, 64, 64, 64, 32, 32, 64, 64};
-  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 8, 8};
+  uint16_t rowBytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+
+  static constexpr TileShapes deep(uint8_t bytes) {
+    TileShapes shapes;
+    shapes.rowBytes[4] = shapes.rowBytes[5] = bytes;
+    shapes.rows[6] = shapes.rows[7] = bytes / 4;
+    return shapes;
+  }
 };
 
 // The shapes are set on this thread while it lives.
 class TileConfiguration {
  public:
-  TileConfiguration() {
-    static constexpr TileShapes shapes;
-    _tile_loadconfig(&shapes);
+  ~TileConfiguration() {
+    if (deep_) _tile_release();
   }
-  ~TileConfiguration() { _tile_release(); }
+  TileConfiguration() = default;
   TileConfiguration(const TileConfiguration&) = delete;
   TileConfiguration& operator=(const TileConfiguration&) = delete;
+
+  // Bytes of the operands' depth: 32 or 64.
+  void set(uint8_t deep) {
+    if (deep == deep_) return;
+    static constexpr TileShapes half = TileShapes::deep(32), whole = TileShapes::deep(64);
+    _tile_loadconfig(deep == 32 ? &half : &whole);
+    deep_ = deep;
+  }
+
+ private:
+  uint8_t deep_ = 0;
 };
 
 // Stores before it are done before tiles are loaded: the intrinsics do not say that they read memory.
@@ -29,8 +46,16 @@ MXATTN_INLINE void storesBeforeTiles() { __asm__ volatile("" ::: "memory"); }
 
 class MatrixTileEngine : public BlockScaledEngine {
  public:
+  // Two by two tiles share their operands.
+  static constexpr int kPairRows = 32;
+  static constexpr int kPairColumns = 32;
+  static_assert(kRowBlock == 3 * kPairRows);
+
   struct Unit : BlockScaledEngine::Unit {
-    int32_t* products;  // [blocks][32 rows][32 columns]
+    // [2][blocks][32 rows][32 columns]. While vectors scale the products of one, matrices compute the next: their results
+    // are late, and no processor looks ahead as far as what follows.
+    int32_t* products[2];
+    bool aligned[kRowBlock / kPairRows];  // every row of a pair of tiles
     TileConfiguration configuration;
   };
 
@@ -38,68 +63,103 @@ class MatrixTileEngine : public BlockScaledEngine {
 
   Unit begin(const Rows& rows, Arena& arena) const {
     auto base = BlockScaledEngine::begin(rows, arena);
-    int64_t blocks = std::max<int64_t>(packed_.headBlocks(), kTileBlocks);
-    return Unit{base, arena.take<int32_t>(blocks * kPairRows * kPairColumns), {}};
+    int64_t count = std::max<int64_t>(packed_.headBlocks(), kTileBlocks) * kPairRows * kPairColumns;
+    auto* first = arena.take<int32_t>(count);
+    auto* second = arena.take<int32_t>(count);
+    bool aligned[kRowBlock / kPairRows] = {true, true, true};
+    for (int row = 0; row < rows.count; row++) aligned[row / kPairRows] &= base.query.aligned[row];
+    return Unit{base, {first, second}, {aligned[0], aligned[1], aligned[2]}, {}};
   }
 
   void scores(Unit& unit, const Rows& rows, int64_t firstKey, RowState& state) const {
     const uint8_t* tile = takeTile(unit, rows, firstKey / kTileKeys);
     int64_t blocks = packed_.headBlocks(), padded = blocks * kBlock;
-    for (int row = 0; row < rows.count; row += kPairRows) {
-      int count = std::min(kPairRows, rows.count - row);
-      bool aligned = packed_.facts(tile).aligned;
-      for (int r = 0; r < count; r++) aligned &= unit.query.aligned[row + r];
-      const int8_t* query = unit.query.codes + row * padded;
-      const float* queryScale = unit.query.scales + row * blocks;
-      for (int panel = 0; panel < kTileVectors; panel += 2) {
-        const uint8_t* keys = packed_.keys(tile, panel);
-        float* scores = state.scores + row * kTileKeys + panel * kLanes;
-        if (aligned) {
-          multiplySigned(query, padded, keys, packed_.panelBytes(), blocks, count, unit.products);
-          scaleProducts<1>(unit.products, count, 1, packed_.lineScales(tile, panel), queryScale, blocks, scores);
-          continue;
-        }
-        for (int64_t b = 0; b < blocks; b++) {
-          multiplySigned(query + b * kBlock, padded, keys + b * kBlockBytes, packed_.panelBytes(), 1, count,
-                         unit.products + b * kPairRows * kPairColumns);
-        }
-        scaleProducts<0>(unit.products, count, blocks, packed_.keyScales(tile, panel), queryScale, blocks, scores);
-      }
+    bool aligned[kRowBlock / kPairRows], all = true;
+    for (int pair = 0; pair < kRowBlock / kPairRows; pair++) {
+      aligned[pair] = unit.aligned[pair] && packed_.facts(tile).aligned;
+      all &= aligned[pair];
     }
+    // Blocks that share their scales are multiplied two at a time.
+    int64_t step = all && blocks % 2 == 0 ? 2 : 1;
+    unit.configuration.set(static_cast<uint8_t>(step * kBlock));
+    storesBeforeTiles();
+    constexpr int kPanels = kTileVectors / 2;
+    auto multiply = [&](int item, int32_t* products) {
+      int row = item / kPanels * kPairRows, panel = item % kPanels * 2, count = std::min(kPairRows, rows.count - row);
+      const int8_t* query = unit.query.codes + row * padded;
+      const uint8_t* keys = packed_.keys(tile, panel);
+      if (aligned[row / kPairRows]) {
+        multiplySigned(query, padded, keys, packed_.panelBytes(), blocks / step, step, count, products);
+        return;
+      }
+      for (int64_t b = 0; b < blocks; b++) {
+        multiplySigned(query + b * kBlock, padded, keys + b * kBlockBytes, packed_.panelBytes(), 1, 1, count,
+                       products + b * kPairRows * kPairColumns);
+      }
+    };
+    auto scale = [&](int item, const int32_t* products) {
+      int row = item / kPanels * kPairRows, panel = item % kPanels * 2, count = std::min(kPairRows, rows.count - row);
+      const float* queryScale = unit.query.scales + row * blocks;
+      float* scores = state.scores + row * kTileKeys + panel * kLanes;
+      if (aligned[row / kPairRows]) {
+        scaleProducts<1>(products, count, 1, packed_.lineScales(tile, panel), queryScale, blocks, scores);
+      } else {
+        scaleProducts<0>(products, count, blocks, packed_.keyScales(tile, panel), queryScale, blocks, scores);
+      }
+    };
+    inTurn(unit, pairsOf(rows) * kPanels, multiply, scale);
   }
 
   void accumulate(Unit& unit, const Rows& rows, RowState& state) const {
-    int64_t channelGroups = packed_.channelGroups();
-    for (int t = 0; t < unit.pending; t++) {
-      const uint8_t* tile = unit.tiles[t];
-      for (int row = 0; row < rows.count; row += kPairRows) {
-        int count = std::min(kPairRows, rows.count - row);
-        const uint8_t* codes = unit.probability + row * kPendingKeys + t * kTileKeys;
-        for (int64_t group = 0; group < channelGroups; group += 2) {
-          int groups = static_cast<int>(std::min<int64_t>(2, channelGroups - group));
+    int groupPairs = static_cast<int>(ceilDivide(packed_.channelGroups(), 2)), rowPairs = pairsOf(rows);
+    unit.configuration.set(kBlock);
+    storesBeforeTiles();
+    auto multiply = [&](int item, int32_t* products) {
+      int t = item / (rowPairs * groupPairs), row = item / groupPairs % rowPairs * kPairRows;
+      int64_t group = item % groupPairs * 2;
+      const uint8_t* codes = unit.probability + row * kPendingKeys + t * kTileKeys;
+      for (int b = 0; b < kTileBlocks; b++) {
+        multiplyUnsigned(codes + b * kBlock, packed_.values(unit.tiles[t], b, group), groupsOf(group),
+                         std::min(kPairRows, rows.count - row), products + b * kPairRows * kPairColumns);
+      }
+    };
+    auto scale = [&](int item, const int32_t* products) {
+      int t = item / (rowPairs * groupPairs), row = item / groupPairs % rowPairs * kPairRows;
+      int64_t group = item % groupPairs * 2;
+      int count = std::min(kPairRows, rows.count - row);
+      for (int g = 0; g < groupsOf(group); g++) {
+        Floats scales[kTileBlocks];
+        for (int b = 0; b < kTileBlocks; b++) scales[b] = load<Floats>(packed_.valueScales(unit.tiles[t], b, group + g));
+        for (int r = 0; r < count; r++) {
+          const float* weights = probabilityScales(unit, t) + (row + r) * kTileBlocks;
+          float* out = state.out + (row + r) * state.outSize + (group + g) * kLanes;
+          Floats sum = load<Floats>(out);
           for (int b = 0; b < kTileBlocks; b++) {
-            multiplyUnsigned(codes + b * kBlock, packed_.values(tile, b, group), groups, count,
-                             unit.products + b * kPairRows * kPairColumns);
+            Ints product = load<Ints>(products + (b * kPairRows + r) * kPairColumns + g * kLanes);
+            sum += toFloats(product) * (scales[b] * weights[b]);
           }
-          for (int r = 0; r < count; r++) {
-            const float* weights = probabilityScales(unit, t) + (row + r) * kTileBlocks;
-            for (int g = 0; g < groups; g++) {
-              float* out = state.out + (row + r) * state.outSize + (group + g) * kLanes;
-              Floats sum = load<Floats>(out);
-              for (int b = 0; b < kTileBlocks; b++) {
-                Floats scale = load<Floats>(packed_.valueScales(tile, b, group + g)) * weights[b];
-                sum += toFloats(load<Ints>(unit.products + (b * kPairRows + r) * kPairColumns + g * kLanes)) * scale;
-              }
-              store(out, sum);
-            }
-          }
+          store(out, sum);
         }
       }
-    }
+    };
+    inTurn(unit, unit.pending * rowPairs * groupPairs, multiply, scale);
     unit.pending = 0;
   }
 
  private:
+  static int pairsOf(const Rows& rows) { return (rows.count + kPairRows - 1) / kPairRows; }
+  int groupsOf(int64_t group) const { return static_cast<int>(std::min<int64_t>(2, packed_.channelGroups() - group)); }
+
+  // scale(i, products) after multiply(i, products) for i in [0, count), the next product ahead of each scaling.
+  template <typename Multiply, typename Scale>
+  static void inTurn(const Unit& unit, int count, const Multiply& multiply, const Scale& scale) {
+    multiply(0, unit.products[0]);
+    for (int i = 0; i < count; i++) {
+      if (i + 1 < count) multiply(i + 1, unit.products[(i + 1) % 2]);
+      scale(i, unit.products[i % 2]);
+    }
+  }
+
   // Adds up the products of `blocks` blocks, each with its scales. Blocks: their number where it is known, so that the
   // scales of keys stay in registers; else 0.
   template <int Blocks>
@@ -123,19 +183,14 @@ class MatrixTileEngine : public BlockScaledEngine {
     }
   }
 
-  // Two by two tiles share their operands.
-  static constexpr int kPairRows = 32;
-  static constexpr int kPairColumns = 32;
-
-  // Rows past the count are computed, too, from whatever is there, but not used.
-  static void multiplySigned(const int8_t* a, int64_t stride, const uint8_t* b, int64_t panelBytes, int64_t blocks,
-                             int count, int32_t* products) {
-    storesBeforeTiles();
+  // Rows past the count are computed, too, from whatever is there, but not used. In `steps` steps of `depth` blocks each.
+  static void multiplySigned(const int8_t* a, int64_t stride, const uint8_t* b, int64_t panelBytes, int64_t steps,
+                             int64_t depth, int count, int32_t* products) {
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int64_t i = 0; i < blocks; i++, a += kBlock, b += kBlockBytes) {
+    for (int64_t i = 0; i < steps; i++, a += depth * kBlock, b += depth * kBlockBytes) {
       _tile_loadd(6, b, 64);
       _tile_loadd(7, b + panelBytes, 64);
       _tile_loadd(4, a, stride);
@@ -151,7 +206,6 @@ class MatrixTileEngine : public BlockScaledEngine {
   }
 
   static void multiplyUnsigned(const uint8_t* a, const int8_t* b, int groups, int count, int32_t* products) {
-    storesBeforeTiles();
     _tile_loadd(6, b, 64);
     _tile_loadd(4, a, kPendingKeys);
     _tile_zero(0);
