@@ -20,6 +20,7 @@ export {
 } from './model/index.js';
 export type { NativeFeed, NativeSession } from './native/addon.js';
 export { nativeBackend } from './native/backend.js';
+export { customOpLibrary } from './native/custom-op-library.js';
 export { addonStatus, isaLevels } from './native/isa.js';
 export { measurePeaks, openNativeSession } from './native/session.js';
 export {

@@ -16,7 +16,7 @@ namespace {
 // Shared by the JavaScript object and the runs in flight, so that release() during a run is safe.
 struct NativeSession {
   NativeSession(const ort::Library& l, cpu::Build build)
-      : library(l), floatOp(l, build, ort::kFloat32), halfOp(l, build, ort::kFloat16) {}
+      : library(l), floatOp(l.functions, build, ort::kFloat32), halfOp(l.functions, build, ort::kFloat16) {}
   ~NativeSession() {
     if (session) library.functions.ReleaseSession(session);
     if (domain) library.functions.ReleaseCustomOpDomain(domain);

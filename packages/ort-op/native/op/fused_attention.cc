@@ -236,8 +236,8 @@ struct KernelHandle {
 
 }  // namespace
 
-FusedAttention::FusedAttention(const ort::Library& library, cpu::Build chosen, ort::ElementType type)
-    : ort::CustomOp{}, ort(library.functions), build(chosen), element(type) {
+FusedAttention::FusedAttention(const ort::Functions& functions, cpu::Build chosen, ort::ElementType type)
+    : ort::CustomOp{}, ort(functions), build(chosen), element(type) {
   version = ort::kApiVersion;
   GetName = [](const CustomOp*) { return "FusedAttention"; };
   GetExecutionProviderType = [](const CustomOp*) -> const char* { return nullptr; };

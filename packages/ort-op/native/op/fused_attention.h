@@ -15,7 +15,7 @@
 
 #include "cpu/dispatch.h"
 #include "cpu/scratch.h"
-#include "ort/library.h"
+#include "ort/api.h"
 
 namespace mxattn::op {
 
@@ -25,9 +25,9 @@ constexpr const char* kDomain = "ai.mxattn";
 // registered with: sessions call back into it.
 class FusedAttention : public ort::CustomOp {
  public:
-  FusedAttention(const ort::Library& library, cpu::Build build, ort::ElementType element);
+  FusedAttention(const ort::Functions& ort, cpu::Build build, ort::ElementType element);
 
-  const ort::Functions& ort;
+  const ort::Functions ort;
   const cpu::Build build;
   const ort::ElementType element;
   // Shared by all layers, whose calls mostly follow one another.

@@ -1,6 +1,6 @@
 import { createRequire } from 'node:module';
 import { cpus } from 'node:os';
-import { addonStatus, findRuntime } from '@mxattn/ort-op';
+import { addonStatus, customOpLibrary, findRuntime } from '@mxattn/ort-op';
 import { describeGpu } from '@mxattn/ort-op/webgpu-node';
 import { Command } from 'commander';
 import { printJson, printTable } from './output.js';
@@ -62,7 +62,9 @@ function addon(): Finding {
   return {
     what: 'CPU kernel',
     works: error === undefined,
-    found: error?.split('. ')[0] ?? `builds for ${isaLevels.join(', ')}; ${isaLevels[0]} is used`,
+    found:
+      error?.split('. ')[0] ??
+      `builds for ${isaLevels.join(', ')}; ${isaLevels[0]} is used; for other programs: ${customOpLibrary()}`,
     remedy:
       error === undefined ? '' : 'npx node-gyp rebuild in the folder of @mxattn/ort-op, with a C++ compiler',
   };
