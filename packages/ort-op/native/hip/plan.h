@@ -20,6 +20,9 @@ struct Target {
   size_t sharedMemoryPerBlock;
 };
 
+// A precision that the CPU kernel does not have; the id of the recipe in @mxattn/core.
+constexpr cpu::Precision kMxfp8 = static_cast<cpu::Precision>(3);
+
 // An address on the GPU; 0: none.
 using Address = uint64_t;
 

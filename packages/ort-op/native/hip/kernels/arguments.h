@@ -1,0 +1,113 @@
+// Arguments of the kernels, as host and GPU lay them out alike.
+//
+// Operands of the products are in tiles of 64 rows (query rows or keys) or 64 tokens (values), zeros past the last:
+//   rows    [head][tile][block of 32 channels][64 rows], each `block bytes` and a scale
+//   values  [head][tile][block of 32 tokens: 2][channel], the same
+// How many bytes a block and its scale have is the operand's matter (operands.h). Query heads that share a key/value head
+// are one head here: row r of it is query r % queryLength of the head r / queryLength of its group.
+#pragma once
+
+namespace mxattn::hip::kernels {
+
+using Pointer = unsigned long long;
+
+constexpr int kTileRows = 64;
+constexpr int kBlock = 32;
+// Larger than every position, small enough to be added to one.
+constexpr int kNoWindow = 1 << 30;
+
+// Stable ids of the recipes in @mxattn/core.
+enum Recipe { kFloat32 = 0, kMxfp6 = 1, kMxfp4 = 2, kMxfp8 = 3 };
+
+// In which order the tokens of a block of values lie: that in which lanes have the weights of them (see tokenAt).
+enum TokenOrder { kInOrder = 0, kOrderMfma = 1, kOrderGfx11 = 2, kOrderGfx12 = 3 };
+
+// Sixteen threads of a workgroup of quantiseRows share a row, which is in shared memory with one more float after every 32:
+// 32 KiB for all rows of the workgroup.
+constexpr int kQuantiseThreads = 256;
+constexpr int kRowThreads = 16;
+constexpr int kStagedFloats = 8192;
+
+struct QuantiseRows {
+  Pointer from;  // [head][rows][size]
+  Pointer codes;
+  Pointer scales;
+  int rows;
+  int size;
+  int blocks;
+  int tiles;
+  int rowsPerGroup;  // see kStagedFloats
+  float factor;
+  float norm;  // of the Hadamard rotation; 0: none
+};
+
+struct QuantiseValues {
+  Pointer from;  // [head][tokens][size]
+  Pointer codes;
+  Pointer scales;
+  int tokens;
+  int size;
+  int channels;
+  int tiles;
+  int order;
+};
+
+// Which keys a row sees and what is added to its scores.
+struct Masks {
+  Pointer bias;   // 0: none
+  Pointer sinks;  // 0: none
+  long long biasBatchStride;
+  long long biasHeadStride;
+  long long biasQueryStride;
+  long long biasKeyStride;
+  int heads;
+  int kvHeads;
+  int queryLength;
+  int keyLength;
+  int windowLeft;
+  int windowRight;
+  float softcap;  // in log2 units; 0: none
+};
+
+constexpr int kLaneThreads = 64;
+// Output channels of a lane.
+constexpr int kLaneChannels = 64;
+
+struct Attend {
+  Pointer query;
+  Pointer queryScales;
+  Pointer key;
+  Pointer keyScales;
+  Pointer value;
+  Pointer valueScales;
+  Pointer out;
+  // With several splits: [head][row][split][valueSize] floats not yet divided by the sum, and [head][row][split] pairs of
+  // reference and sum.
+  Pointer partial;
+  Pointer partialSums;
+  Masks masks;
+  int headBlocks;
+  int valueSize;
+  int channels;
+  int queryTiles;
+  int keyTiles;
+  // Workgroups that share the keys of a row.
+  int splits;
+  int tilesPerSplit;
+  // Added to the bf16 bits of a block's largest weight before its exponent is taken: 15 for scales that never saturate.
+  int weightCarry;
+};
+
+constexpr int kCombineThreads = 64;
+
+struct Combine {
+  Pointer partial;
+  Pointer partialSums;
+  Pointer out;
+  Masks masks;
+  int valueSize;
+  int splits;
+  int rows;
+};
+
+}  // namespace mxattn::hip::kernels

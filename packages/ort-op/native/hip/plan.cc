@@ -1,0 +1,265 @@
+#include "hip/plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "hip/kernels/arguments.h"
+
+namespace mxattn::hip {
+
+namespace {
+
+using cpu::Problem;
+
+constexpr size_t kAlignment = 256;
+// Of the second and third axis of a grid.
+constexpr int64_t kMostGroups = 65535;
+
+int64_t ceilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Blocks of 32 that a head is padded to.
+int64_t blocksOf(int64_t size) { return std::max<int64_t>(1, ceilDivide(size, kernels::kBlock)); }
+
+const char* recipeName(cpu::Precision precision) {
+  static const char* const names[] = {"f32", "mxfp6", "mxfp4", "mxfp8"};
+  return names[static_cast<int>(precision)];
+}
+
+// How the operands of a kernel lie in memory; see kernels/operands.h.
+struct OperandKind {
+  const char* name;
+  int64_t blockBytes;
+  int64_t scaleBytes;
+  int tokenOrder;
+};
+
+// What a problem is computed with on a target.
+struct Route {
+  OperandKind operands;
+  std::string attend;
+  uint32_t threads;
+  int64_t rowsPerGroup;
+  int64_t channelsPerGroup;
+  std::vector<std::string> defines;
+};
+
+Route routeOf(const Problem& problem, const Target&) {
+  bool bytes = problem.precision == cpu::Precision::kMxfp6 || problem.precision == cpu::Precision::kMxfp4;
+  Route route{};
+  route.operands = bytes ? OperandKind{"bytes", 32, 4, kernels::kInOrder} : OperandKind{"floats", 128, 0, kernels::kInOrder};
+  route.attend = std::string("attend_lanes_") + recipeName(problem.precision);
+  route.threads = kernels::kLaneThreads;
+  route.rowsPerGroup = kernels::kLaneThreads;
+  route.channelsPerGroup = kernels::kLaneChannels;
+  return route;
+}
+
+// Sizes of a problem, and where its operands are in the scratch memory.
+struct Layout {
+  int64_t heads;  // key/value heads of all batches
+  int64_t rows;   // query rows that share one
+  int64_t headBlocks;
+  int64_t channels;
+  int64_t queryTiles;
+  int64_t keyTiles;
+  int64_t splits;
+  int64_t tilesPerSplit;
+
+  size_t query, queryScales, key, keyScales, value, valueScales, partial, partialSums;
+  size_t bytes = 0;
+
+  Layout(const Problem& problem, const Target& target, const Route& route) {
+    heads = problem.batch * problem.kvHeads;
+    rows = heads == 0 ? 0 : problem.heads / problem.kvHeads * problem.queryLength;
+    headBlocks = blocksOf(problem.headSize);
+    channels = blocksOf(problem.valueHeadSize) * kernels::kBlock;
+    queryTiles = ceilDivide(rows, kernels::kTileRows);
+    keyTiles = ceilDivide(problem.keyLength, kernels::kTileRows);
+    chooseSplits(target, route);
+    const OperandKind& kind = route.operands;
+    int64_t queryBlocks = heads * queryTiles * headBlocks * kernels::kTileRows;
+    int64_t keyBlocks = heads * keyTiles * headBlocks * kernels::kTileRows;
+    int64_t valueBlocks = heads * keyTiles * 2 * channels;
+    query = take(queryBlocks * kind.blockBytes);
+    queryScales = take(queryBlocks * kind.scaleBytes);
+    key = take(keyBlocks * kind.blockBytes);
+    keyScales = take(keyBlocks * kind.scaleBytes);
+    value = take(valueBlocks * kind.blockBytes);
+    valueScales = take(valueBlocks * kind.scaleBytes);
+    int64_t parts = splits > 1 ? heads * rows * splits : 0;
+    partial = take(parts * problem.valueHeadSize * sizeof(float));
+    partialSums = take(parts * 2 * sizeof(float));
+  }
+
+ private:
+  size_t take(int64_t size) {
+    size_t at = bytes;
+    bytes += (static_cast<size_t>(size) + kAlignment - 1) / kAlignment * kAlignment;
+    return at;
+  }
+
+  // Where rows alone leave multiprocessors idle, several workgroups share the keys of a row; each has 4 tiles at least, as it
+  // computes the first tile's scores besides.
+  void chooseSplits(const Target& target, const Route& route) {
+    int64_t groups = heads * ceilDivide(rows, route.rowsPerGroup) * ceilDivide(channels, route.channelsPerGroup);
+    int64_t wanted = groups == 0 ? 1 : 2 * std::max(target.multiprocessors, 1) / groups;
+    splits = std::clamp<int64_t>(std::min(wanted, keyTiles / 4), 1, 256);
+    tilesPerSplit = std::max<int64_t>(1, ceilDivide(keyTiles, splits));
+    splits = std::max<int64_t>(1, ceilDivide(keyTiles, tilesPerSplit));
+  }
+};
+
+kernels::Masks masksOf(const Problem& problem, const Operands& operands) {
+  kernels::Masks masks{};
+  masks.bias = problem.bias ? operands.bias : 0;
+  masks.sinks = problem.sinks ? operands.sinks : 0;
+  masks.biasBatchStride = problem.biasBatchStride;
+  masks.biasHeadStride = problem.biasHeadStride;
+  masks.biasQueryStride = problem.biasQueryStride;
+  masks.biasKeyStride = problem.biasKeyStride;
+  masks.heads = static_cast<int>(problem.heads);
+  masks.kvHeads = static_cast<int>(problem.kvHeads);
+  masks.queryLength = static_cast<int>(problem.queryLength);
+  masks.keyLength = static_cast<int>(problem.keyLength);
+  auto window = [](int64_t keys) { return keys < 0 ? kernels::kNoWindow : std::min<int64_t>(keys, kernels::kNoWindow); };
+  masks.windowLeft = static_cast<int>(window(problem.windowLeft));
+  masks.windowRight = problem.causal ? 0 : static_cast<int>(window(problem.windowRight));
+  masks.softcap = problem.softcap > 0 ? static_cast<float>(problem.softcap * 1.4426950408889634) : 0.f;
+  return masks;
+}
+
+class Planner {
+ public:
+  Planner(const Problem& problem, const Target& target, const Operands& operands)
+      : problem_(problem), operands_(operands), route_(routeOf(problem, target)), layout_(problem, target, route_) {}
+
+  Plan plan() {
+    plan_.defines = route_.defines;
+    if (layout_.heads == 0 || layout_.rows == 0 || problem_.valueHeadSize == 0) return plan_;
+    auto fold = static_cast<float>(problem_.scale * 1.4426950408889634);  // scale * log2(e)
+    quantiseRows(operands_.query, layout_.query, layout_.queryScales, layout_.rows, layout_.queryTiles, fold);
+    quantiseRows(operands_.key, layout_.key, layout_.keyScales, problem_.keyLength, layout_.keyTiles, 1);
+    quantiseValues();
+    attend();
+    if (layout_.splits > 1) combine();
+    return plan_;
+  }
+
+ private:
+  template <typename Arguments>
+  void launch(const std::string& kernel, int64_t x, int64_t y, int64_t z, uint32_t threads, const Arguments& arguments) {
+    if (x == 0 || y == 0 || z == 0) return;
+    Launch launch{kernel, {uint32_t(x), uint32_t(y), uint32_t(z)}, threads, 0, std::vector<uint8_t>(sizeof arguments)};
+    std::memcpy(launch.arguments.data(), &arguments, sizeof arguments);
+    plan_.launches.push_back(std::move(launch));
+  }
+
+  Address scratch(size_t offset) const { return operands_.scratch + offset; }
+
+  std::string kernelName(const char* step) const {
+    return std::string(step) + "_" + route_.operands.name + "_" + recipeName(problem_.precision);
+  }
+
+  void quantiseRows(Address from, size_t codes, size_t scales, int64_t rows, int64_t tiles, float factor) {
+    kernels::QuantiseRows a{};
+    int64_t blocks = layout_.headBlocks, size = problem_.headSize;
+    a.from = from;
+    a.codes = scratch(codes);
+    a.scales = scratch(scales);
+    a.rows = static_cast<int>(rows);
+    a.size = static_cast<int>(size);
+    a.blocks = static_cast<int>(blocks);
+    a.tiles = static_cast<int>(tiles);
+    a.rowsPerGroup = static_cast<int>(std::min<int64_t>(kernels::kQuantiseThreads / kernels::kRowThreads,
+                                                        kernels::kStagedFloats / (blocks * (kernels::kBlock + 1))));
+    a.factor = factor;
+    bool rotated = problem_.precision != cpu::Precision::kFloat32 && size > 0 && (size & (size - 1)) == 0;
+    a.norm = rotated ? static_cast<float>(1 / std::sqrt(static_cast<double>(size))) : 0.f;
+    launch(kernelName("quantise_rows"), ceilDivide(tiles * kernels::kTileRows, a.rowsPerGroup), layout_.heads, 1,
+           kernels::kQuantiseThreads, a);
+  }
+
+  void quantiseValues() {
+    kernels::QuantiseValues a{};
+    a.from = operands_.value;
+    a.codes = scratch(layout_.value);
+    a.scales = scratch(layout_.valueScales);
+    a.tokens = static_cast<int>(problem_.keyLength);
+    a.size = static_cast<int>(problem_.valueHeadSize);
+    a.channels = static_cast<int>(layout_.channels);
+    a.tiles = static_cast<int>(layout_.keyTiles);
+    a.order = route_.operands.tokenOrder;
+    launch(kernelName("quantise_values"), ceilDivide(layout_.keyTiles * 2 * layout_.channels, kernels::kQuantiseThreads),
+           layout_.heads, 1, kernels::kQuantiseThreads, a);
+  }
+
+  void attend() {
+    kernels::Attend a{};
+    a.query = scratch(layout_.query);
+    a.queryScales = route_.operands.scaleBytes ? scratch(layout_.queryScales) : 0;
+    a.key = scratch(layout_.key);
+    a.keyScales = scratch(layout_.keyScales);
+    a.value = scratch(layout_.value);
+    a.valueScales = scratch(layout_.valueScales);
+    a.out = operands_.out;
+    a.partial = scratch(layout_.partial);
+    a.partialSums = scratch(layout_.partialSums);
+    a.masks = masksOf(problem_, operands_);
+    a.headBlocks = static_cast<int>(layout_.headBlocks);
+    a.valueSize = static_cast<int>(problem_.valueHeadSize);
+    a.channels = static_cast<int>(layout_.channels);
+    a.queryTiles = static_cast<int>(layout_.queryTiles);
+    a.keyTiles = static_cast<int>(layout_.keyTiles);
+    a.splits = static_cast<int>(layout_.splits);
+    a.tilesPerSplit = static_cast<int>(layout_.tilesPerSplit);
+    a.weightCarry = problem_.precision == cpu::Precision::kMxfp4 ? 15 : 0;
+    launch(route_.attend, ceilDivide(layout_.rows, route_.rowsPerGroup), layout_.heads,
+           layout_.splits * ceilDivide(layout_.channels, route_.channelsPerGroup), route_.threads, a);
+  }
+
+  void combine() {
+    kernels::Combine a{};
+    a.partial = scratch(layout_.partial);
+    a.partialSums = scratch(layout_.partialSums);
+    a.out = operands_.out;
+    a.masks = masksOf(problem_, operands_);
+    a.valueSize = static_cast<int>(problem_.valueHeadSize);
+    a.splits = static_cast<int>(layout_.splits);
+    a.rows = static_cast<int>(layout_.rows);
+    launch("combine", layout_.rows, layout_.heads, 1, kernels::kCombineThreads, a);
+  }
+
+  const Problem& problem_;
+  const Operands& operands_;
+  Route route_;
+  Layout layout_;
+  Plan plan_;
+};
+
+}  // namespace
+
+size_t panelBytes(const CacheShape&) { return 0; }
+size_t tailBytes(const CacheShape&) { return 0; }
+
+std::string unsupported(const Problem& problem, const Target& target) {
+  if (problem.headSize > cpu::kLargestHeadSize || problem.valueHeadSize > cpu::kLargestHeadSize) {
+    return "heads of more than " + std::to_string(cpu::kLargestHeadSize) + " elements";
+  }
+  if (problem.batch * problem.kvHeads > kMostGroups) return "more than 65535 key/value heads in a batch";
+  if (problem.keyLength >= kernels::kNoWindow) return "more than 2^30 keys";
+  Layout layout(problem, target, routeOf(problem, target));
+  if (layout.rows >= std::numeric_limits<int32_t>::max() / 2) return "more than 2^30 queries of a key/value head";
+  return "";
+}
+
+size_t scratchBytes(const Problem& problem, const Target& target) {
+  return Layout(problem, target, routeOf(problem, target)).bytes;
+}
+
+Plan makePlan(const Problem& problem, const Target& target, const Operands& operands) {
+  return Planner(problem, target, operands).plan();
+}
+
+}  // namespace mxattn::hip
