@@ -18,9 +18,10 @@ export {
   type ValueSignature,
   writeModel,
 } from './model/index.js';
-export type { NativeFeed, NativeSession } from './native/addon.js';
+export type { GpuFacts, NativeFeed, NativeSession } from './native/addon.js';
 export { nativeBackend } from './native/backend.js';
 export { customOpLibrary } from './native/custom-op-library.js';
+export { gpuCompiler, type HipBackend, hipBackend, listGpus } from './native/gpus.js';
 export { addonStatus, isaLevels } from './native/isa.js';
 export { measurePeaks, openNativeSession } from './native/session.js';
 export {

@@ -15,14 +15,18 @@ namespace {
 
 // Shared by the JavaScript object and the runs in flight, so that release() during a run is safe.
 struct NativeSession {
-  NativeSession(const ort::Library& l, cpu::Build build)
-      : library(l), floatOp(l.functions, build, ort::kFloat32), halfOp(l.functions, build, ort::kFloat16) {}
+  NativeSession(const ort::Library& l, cpu::Build build, std::shared_ptr<op::GpuUse> use)
+      : library(l),
+        gpu(std::move(use)),
+        floatOp(l.functions, build, ort::kFloat32, gpu),
+        halfOp(l.functions, build, ort::kFloat16, gpu) {}
   ~NativeSession() {
     if (session) library.functions.ReleaseSession(session);
     if (domain) library.functions.ReleaseCustomOpDomain(domain);
   }
 
   const ort::Library& library;
+  const std::shared_ptr<op::GpuUse> gpu;
   op::FusedAttention floatOp;
   op::FusedAttention halfOp;
   ort::CustomOpDomain* domain = nullptr;
@@ -31,6 +35,8 @@ struct NativeSession {
 
 struct Options {
   std::string isa;
+  int gpu = -1;
+  bool gpuRequired = false;
   int intraOpThreads = 0;
   int interOpThreads = 0;
   int optimizationLevel = 99;
@@ -65,6 +71,8 @@ Options readOptions(const Napi::Object& from) {
   };
   text("isa", options.isa);
   text("logId", options.logId);
+  number("gpu", options.gpu);
+  flag("gpuRequired", options.gpuRequired);
   number("intraOpNumThreads", options.intraOpThreads);
   number("interOpNumThreads", options.interOpThreads);
   number("graphOptimizationLevel", options.optimizationLevel);
@@ -85,7 +93,9 @@ std::shared_ptr<NativeSession> openSession(const std::string& libraryPath, const
                                            size_t size) {
   const ort::Library& library = ort::openLibrary(libraryPath);
   const ort::Functions& ort = library.functions;
-  auto native = std::make_shared<NativeSession>(library, cpu::chooseBuild(options.isa));
+  std::shared_ptr<op::GpuUse> gpu;
+  if (options.gpu >= 0) gpu = std::make_shared<op::GpuUse>(hip::openEngine(options.gpu), options.gpuRequired);
+  auto native = std::make_shared<NativeSession>(library, cpu::chooseBuild(options.isa), std::move(gpu));
   ort::SessionOptions* raw;
   ort.check(ort.CreateSessionOptions(&raw));
   std::unique_ptr<ort::SessionOptions, void (*)(ort::SessionOptions*)> session(raw, ort.ReleaseSessionOptions);
@@ -266,7 +276,8 @@ class Session : public Napi::ObjectWrap<Session> {
  public:
   static Napi::Function define(Napi::Env env) {
     return DefineClass(env, "NativeSession",
-                       {InstanceMethod<&Session::run>("run"), InstanceMethod<&Session::release>("release")});
+                       {InstanceMethod<&Session::run>("run"), InstanceMethod<&Session::release>("release"),
+                        InstanceAccessor<&Session::gpuFallback>("gpuFallback")});
   }
 
   explicit Session(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Session>(info) {
@@ -303,6 +314,11 @@ class Session : public Napi::ObjectWrap<Session> {
   }
 
   void release(const Napi::CallbackInfo&) { session_.reset(); }
+
+  Napi::Value gpuFallback(const Napi::CallbackInfo& info) {
+    std::string why = session_ && session_->gpu ? session_->gpu->fallback() : "";
+    return why.empty() ? info.Env().Undefined() : Napi::String::New(info.Env(), why);
+  }
 
   std::shared_ptr<NativeSession> session_;
 };

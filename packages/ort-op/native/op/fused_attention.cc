@@ -62,7 +62,7 @@ class Kernel {
                            }};
     if (op_.element == ort::kFloat32) {
       problem.out = static_cast<float*>(data);
-      op_.build.kernel(problem, parallel, op_.scratch);
+      attend(problem, parallel);
       if (cache) cache->appended(problem.keyLength - problem.firstNewKey);
     } else {
       computeInHalf(problem, in, static_cast<uint16_t*>(data), parallel);
@@ -86,8 +86,13 @@ class Kernel {
       next += sizes[i];
     }
     problem.out = next;
-    op_.build.kernel(problem, parallel, op_.scratch);
+    attend(problem, parallel);
     op_.build.toHalf(problem.out, out, outSize);
+  }
+
+  void attend(const cpu::Problem& problem, const cpu::Parallel& parallel) const {
+    if (op_.gpu && op_.gpu->attend(problem)) return;
+    op_.build.kernel(problem, parallel, op_.scratch);
   }
 
   int64_t optionalInteger(const ort::KernelInfo* info, const char* name, int64_t otherwise) const {
@@ -236,8 +241,9 @@ struct KernelHandle {
 
 }  // namespace
 
-FusedAttention::FusedAttention(const ort::Functions& functions, cpu::Build chosen, ort::ElementType type)
-    : ort::CustomOp{}, ort(functions), build(chosen), element(type) {
+FusedAttention::FusedAttention(const ort::Functions& functions, cpu::Build chosen, ort::ElementType type,
+                               std::shared_ptr<GpuUse> use)
+    : ort::CustomOp{}, ort(functions), build(chosen), element(type), gpu(std::move(use)) {
   version = ort::kApiVersion;
   GetName = [](const CustomOp*) { return "FusedAttention"; };
   GetExecutionProviderType = [](const CustomOp*) -> const char* { return nullptr; };

@@ -15,6 +15,7 @@
 
 #include "cpu/dispatch.h"
 #include "cpu/scratch.h"
+#include "op/gpu.h"
 #include "ort/api.h"
 
 namespace mxattn::op {
@@ -25,11 +26,14 @@ constexpr const char* kDomain = "ai.mxattn";
 // registered with: sessions call back into it.
 class FusedAttention : public ort::CustomOp {
  public:
-  FusedAttention(const ort::Functions& ort, cpu::Build build, ort::ElementType element);
+  // Without a GPU, attention is the CPU kernel's.
+  FusedAttention(const ort::Functions& ort, cpu::Build build, ort::ElementType element,
+                 std::shared_ptr<GpuUse> gpu = nullptr);
 
   const ort::Functions ort;
   const cpu::Build build;
   const ort::ElementType element;
+  const std::shared_ptr<GpuUse> gpu;
   // Shared by all layers, whose calls mostly follow one another.
   mutable cpu::Scratch scratch;
 };

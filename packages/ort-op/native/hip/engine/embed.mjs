@@ -1,9 +1,10 @@
 // node embed.mjs NATIVE OUT.cc: the kernels as one text, their includes flattened, for the compiler that runs on the user's
-// machine.
+// machine. node embed.mjs --list NATIVE: the files it is made of.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-const [native, out] = process.argv.slice(2);
+const list = process.argv[2] === '--list';
+const [native, out] = process.argv.slice(list ? 3 : 2);
 const included = new Set();
 
 function flattened(file) {
@@ -14,11 +15,16 @@ function flattened(file) {
     .replace(/^#include "(.*)"\n/gm, (_, next) => flattened(next));
 }
 
-// As numbers: compilers limit the length of string literals.
-const bytes = Buffer.from(`${flattened('hip/kernels/kernels.h')}\0`);
-const lines = [];
-for (let i = 0; i < bytes.length; i += 32) lines.push(`${[...bytes.subarray(i, i + 32)].join(',')},`);
-writeFileSync(
-  out,
-  `#include "hip/engine/kernel_source.h"\n\nnamespace mxattn::hip {\n\nconst char kKernelSource[] = {\n${lines.join('\n')}\n};\n\n}\n`,
-);
+const text = flattened('hip/kernels/kernels.h');
+if (list) {
+  for (const file of included) console.log(`${native}/${file}`);
+} else {
+  // As numbers: compilers limit the length of string literals.
+  const bytes = Buffer.from(`${text}\0`);
+  const lines = [];
+  for (let i = 0; i < bytes.length; i += 32) lines.push(`${[...bytes.subarray(i, i + 32)].join(',')},`);
+  writeFileSync(
+    out,
+    `#include "hip/engine/kernel_source.h"\n\nnamespace mxattn::hip {\n\nconst char kKernelSource[] = {\n${lines.join('\n')}\n};\n\n}\n`,
+  );
+}

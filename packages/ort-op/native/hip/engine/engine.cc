@@ -36,6 +36,11 @@ size_t biasElements(const cpu::Problem& p) {
 
 Engine::Engine(std::shared_ptr<Device> device) : device_(std::move(device)), staging_(*device_) {}
 
+std::string Engine::compiler() {
+  std::lock_guard<std::mutex> alone(turn_);
+  return device_->compiler();
+}
+
 void Engine::attend(const cpu::Problem& problem, LayerCache* cache) {
   std::lock_guard<std::mutex> alone(turn_);
   int64_t keys = problem.keyLength - (cache ? problem.firstNewKey : 0);

@@ -22,6 +22,8 @@ class Engine {
   explicit Engine(std::shared_ptr<Device> device);
 
   const DeviceFacts& facts() const { return device_->facts(); }
+  // Throws DeviceError where there is none.
+  std::string compiler();
   // Why a problem cannot be computed; empty if it can.
   std::string unsupported(const cpu::Problem& problem) const { return hip::unsupported(problem, facts().target); }
 

@@ -1,0 +1,34 @@
+// A session's use of a GPU: where it cannot be, the CPU kernel has to do, or the run fails.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "cpu/problem.h"
+#include "hip/engine/engine.h"
+
+namespace mxattn::op {
+
+class GpuUse {
+ public:
+  // `required`: what the GPU cannot do is an error.
+  GpuUse(std::shared_ptr<hip::Engine> engine, bool required);
+
+  // Whether it did: false where the CPU kernel is to. After a failure it always is. Throws std::runtime_error where the GPU is
+  // required.
+  bool attend(const cpu::Problem& problem);
+
+  // Why the CPU kernel had to, the first time; empty if it did not.
+  std::string fallback() const;
+
+ private:
+  void note(const std::string& why);
+
+  const bool required_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<hip::Engine> engine_;
+  std::string fallback_;
+};
+
+}  // namespace mxattn::op
