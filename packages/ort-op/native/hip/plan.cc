@@ -42,10 +42,39 @@ struct Route {
   uint32_t threads;
   int64_t rowsPerGroup;
   int64_t channelsPerGroup;
+  // Blocks of 32 that heads are padded to.
+  int64_t headBlocks;
+  int64_t valueBlocks;
   std::vector<std::string> defines;
 };
 
-Route routeOf(const Problem& problem, const Target&) {
+// The matrix instructions of an architecture, of which attend_matrix.h makes something.
+struct MatrixUnit {
+  OperandKind operands;
+  uint32_t threads;
+  int64_t rowsPerGroup;
+  // Of heads and values together, in blocks of 32: the registers that they need.
+  int64_t mostBlocks;
+};
+
+bool startsWith(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
+
+// With no threads where there is none for the precision.
+MatrixUnit matrixUnit(const Target& target, cpu::Precision precision) {
+  if (precision == cpu::Precision::kFloat32) return {};
+  const std::string& name = target.architecture;
+  if (name == "gfx950") {
+    int64_t bits = precision == cpu::Precision::kMxfp4 ? 4 : precision == cpu::Precision::kMxfp6 ? 6 : 8;
+    return {{"packed", 4 * bits, 1, kernels::kOrderMfma}, 512, 256, 16};
+  }
+  if (precision == kMxfp8) return {};
+  if (name == "gfx942" || name == "gfx90a") return {{"bytes", 32, 4, kernels::kOrderMfma}, 256, 128, 16};
+  if (startsWith(name, "gfx11")) return {{"bytes", 32, 4, kernels::kOrderGfx11}, 256, 128, 8};
+  if (startsWith(name, "gfx12")) return {{"bytes", 32, 4, kernels::kOrderGfx12}, 256, 128, 8};
+  return {};
+}
+
+Route lanesRoute(const Problem& problem) {
   bool bytes = problem.precision == cpu::Precision::kMxfp6 || problem.precision == cpu::Precision::kMxfp4;
   Route route{};
   route.operands = bytes ? OperandKind{"bytes", 32, 4, kernels::kInOrder} : OperandKind{"floats", 128, 0, kernels::kInOrder};
@@ -53,6 +82,36 @@ Route routeOf(const Problem& problem, const Target&) {
   route.threads = kernels::kLaneThreads;
   route.rowsPerGroup = kernels::kLaneThreads;
   route.channelsPerGroup = kernels::kLaneChannels;
+  route.headBlocks = blocksOf(problem.headSize);
+  route.valueBlocks = blocksOf(problem.valueHeadSize);
+  return route;
+}
+
+Route routeOf(const Problem& problem, const Target& target) {
+  struct Size {
+    int64_t head;
+    int64_t values;
+  };
+#define MXATTN_SIZE(head, values) {head, values},
+  static constexpr Size sizes[] = {MXATTN_SIZES(MXATTN_SIZE)};
+#undef MXATTN_SIZE
+  Route route = lanesRoute(problem);
+  MatrixUnit unit = matrixUnit(target, problem.precision);
+  if (unit.threads == 0) return route;
+  for (const Size& size : sizes) {
+    if (size.head < route.headBlocks || size.values < route.valueBlocks) continue;
+    if (size.head + size.values > unit.mostBlocks) continue;
+    std::string head = std::to_string(size.head), values = std::to_string(size.values);
+    route.operands = unit.operands;
+    route.attend = std::string("attend_matrix_") + recipeName(problem.precision) + "_" + head + "x" + values;
+    route.threads = unit.threads;
+    route.rowsPerGroup = unit.rowsPerGroup;
+    route.headBlocks = size.head;
+    route.valueBlocks = size.values;
+    route.channelsPerGroup = size.values * kernels::kBlock;
+    route.defines = {"-DMXATTN_HEAD_BLOCKS=" + head, "-DMXATTN_VALUE_BLOCKS=" + values};
+    break;
+  }
   return route;
 }
 
@@ -73,8 +132,8 @@ struct Layout {
   Layout(const Problem& problem, const Target& target, const Route& route) {
     heads = problem.batch * problem.kvHeads;
     rows = heads == 0 ? 0 : problem.heads / problem.kvHeads * problem.queryLength;
-    headBlocks = blocksOf(problem.headSize);
-    channels = blocksOf(problem.valueHeadSize) * kernels::kBlock;
+    headBlocks = route.headBlocks;
+    channels = route.valueBlocks * kernels::kBlock;
     queryTiles = ceilDivide(rows, kernels::kTileRows);
     keyTiles = ceilDivide(problem.keyLength, kernels::kTileRows);
     chooseSplits(target, route);

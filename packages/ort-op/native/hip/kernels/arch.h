@@ -123,6 +123,8 @@ MXATTN_INLINE T* at(unsigned long long address) {
   return reinterpret_cast<T*>(address);
 }
 
+MXATTN_INLINE Words4 words(const Byte* from) { return *reinterpret_cast<const Words4*>(from); }
+
 MXATTN_INLINE bool isNaN(float x) { return x != x; }
 MXATTN_INLINE float infinity() { return fromBits(0x7f800000u); }
 MXATTN_INLINE float notANumber() { return fromBits(0x7fc00000u); }

@@ -98,6 +98,10 @@ struct Attend {
   int weightCarry;
 };
 
+// Sizes, in blocks of 32, that attend_matrix.h is compiled for: MXATTN_SIZES(head, values). Others are padded to the next
+// that has room, or go without matrix instructions.
+#define MXATTN_SIZES(size) size(2, 1) size(2, 2) size(4, 3) size(4, 4) size(6, 4) size(6, 6) size(8, 8)
+
 constexpr int kCombineThreads = 64;
 
 struct Combine {

@@ -15,7 +15,6 @@ struct WholeRow {
 };
 
 MXATTN_INLINE Floats4 floats(const Byte* from) { return *reinterpret_cast<const Floats4*>(from); }
-MXATTN_INLINE Words4 words(const Byte* from) { return *reinterpret_cast<const Words4*>(from); }
 
 MXATTN_INLINE int dot16(const Words4& a, const Words4& b, int c) {
   MXATTN_UNROLL
@@ -45,6 +44,7 @@ struct ByteProducts {
 
   MXATTN_INLINE static float weigh(const float (&affine)[kTileRows], int carry, Weights& weights) {
     float sum = 0;
+    MXATTN_UNROLL
     for (int b = 0; b < 2; b++) {
       unsigned largest = largestWeight<kBlock>(affine + b * kBlock);
       int code = weightScaleCode(largest, carry);
@@ -206,6 +206,7 @@ MXATTN_INLINE void attendLanes(const Attend& a) {
     for (int part = 0; part < kLaneChannels / kBlock; part++) {
       int channel = firstChannel + part * kBlock;
       if (channel >= a.channels) continue;
+      MXATTN_UNROLL
       for (int b = 0; b < 2; b++) {
         long long valueAt = (keyTile * 2 + b) * a.channels + channel;
         Products::accumulate(weights, b, at<const Byte>(a.value) + valueAt * Products::kBlockBytes,

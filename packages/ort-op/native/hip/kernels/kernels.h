@@ -10,4 +10,7 @@
 #include "hip/kernels/softmax.h"
 #include "hip/kernels/attend.h"
 #include "hip/kernels/attend_lanes.h"
+#include "hip/kernels/matrix_i8.h"
+#include "hip/kernels/matrix_scaled.h"
+#include "hip/kernels/attend_matrix.h"
 #include "hip/kernels/combine.h"

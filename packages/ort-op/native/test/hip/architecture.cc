@@ -5,8 +5,10 @@
 #include "test/hip/workgroup.h"
 
 #define MXATTN_EMULATED 1
+#define MXATTN_ALL_SIZES 1
 
 namespace {
 #include "test/hip/device.h"
+#include "test/hip/intrinsics.h"
 #include "hip/kernels/kernels.h"
 }  // namespace

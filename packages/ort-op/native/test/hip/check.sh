@@ -5,7 +5,7 @@ cd "$(dirname "$0")/../.."
 build=${1:-/tmp/mxattn-hip-check}
 [ $# -gt 0 ] && shift
 mkdir -p "$build"
-flags="-std=c++17 -O2 -Wall -Wextra -Wno-missing-field-initializers -I."
+flags="-std=c++17 -O2 -Wall -Wextra -Wno-missing-field-initializers -Wno-psabi -I."
 architecture() {
   # shellcheck disable=SC2086
   g++ $flags -DMXATTN_ARCHITECTURE="\"$1\"" $2 -c test/hip/architecture.cc -o "$build/$1.o"
