@@ -39,6 +39,7 @@ export {
   withPrecisions,
 } from './rewrite/index.js';
 export { createSession } from './session/create.js';
+export type { SessionDevice } from './session/device.js';
 export { kvCacheBytes } from './session/kv-cache.js';
 export type { MxattnSessionOptions, SessionBackend } from './session/options.js';
 export type { SessionReport } from './session/report.js';

@@ -94,7 +94,7 @@ std::shared_ptr<NativeSession> openSession(const std::string& libraryPath, const
   const ort::Library& library = ort::openLibrary(libraryPath);
   const ort::Functions& ort = library.functions;
   std::shared_ptr<op::GpuUse> gpu;
-  if (options.gpu >= 0) gpu = std::make_shared<op::GpuUse>(hip::openEngine(options.gpu), options.gpuRequired);
+  if (options.gpu >= 0) gpu = std::make_shared<op::GpuUse>(options.gpu, options.gpuRequired);
   auto native = std::make_shared<NativeSession>(library, cpu::chooseBuild(options.isa), std::move(gpu));
   ort::SessionOptions* raw;
   ort.check(ort.CreateSessionOptions(&raw));
@@ -277,6 +277,7 @@ class Session : public Napi::ObjectWrap<Session> {
   static Napi::Function define(Napi::Env env) {
     return DefineClass(env, "NativeSession",
                        {InstanceMethod<&Session::run>("run"), InstanceMethod<&Session::release>("release"),
+                        InstanceAccessor<&Session::gpuInUse>("gpuInUse"),
                         InstanceAccessor<&Session::gpuFallback>("gpuFallback")});
   }
 
@@ -314,6 +315,10 @@ class Session : public Napi::ObjectWrap<Session> {
   }
 
   void release(const Napi::CallbackInfo&) { session_.reset(); }
+
+  Napi::Value gpuInUse(const Napi::CallbackInfo& info) {
+    return Napi::Boolean::New(info.Env(), session_ && session_->gpu && session_->gpu->inUse());
+  }
 
   Napi::Value gpuFallback(const Napi::CallbackInfo& info) {
     std::string why = session_ && session_->gpu ? session_->gpu->fallback() : "";

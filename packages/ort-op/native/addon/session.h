@@ -12,7 +12,7 @@ namespace mxattn::addon {
 // logSeverityLevel, freeDimensionOverrides, config: Record<string, string> }, all optional.
 //
 // Session: run(inputs: { name, type, dims, data }[], outputs: string[]) -> Promise<{ type, dims, data }[]>; release();
-// gpuFallback: why the CPU kernel ran in the GPU's place, if it did. Element types are ONNX's numbers, data are Uint8Arrays
+// gpuInUse: whether attention is computed on a GPU; gpuFallback: why the CPU kernel ran in its place, if it did. Element types are ONNX's numbers, data are Uint8Arrays
 // over the elements' bytes. Input memory is used where it is; output memory is ONNX Runtime's own, without a copy.
 Napi::Value createSession(const Napi::CallbackInfo& info);
 

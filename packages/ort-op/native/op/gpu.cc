@@ -4,30 +4,30 @@
 
 namespace mxattn::op {
 
-GpuUse::GpuUse(std::shared_ptr<hip::Engine> engine, bool required)
-    : required_(required), engine_(std::move(engine)) {}
+GpuUse::GpuUse(size_t index, bool required) : required_(required) {
+  try {
+    engine_ = hip::openEngine(index);
+    engine_->compiler();
+  } catch (const hip::DeviceError& error) {
+    giveUp(error.what());
+  }
+}
 
 bool GpuUse::attend(const cpu::Problem& problem) {
-  std::shared_ptr<hip::Engine> engine;
-  {
-    std::lock_guard<std::mutex> lock(mutex_);
-    engine = engine_;
-  }
-  if (!engine) return false;
-  std::string why = engine->unsupported(problem);
+  std::shared_ptr<hip::Engine> gpu = engine();
+  if (!gpu) return false;
+  std::string why = gpu->unsupported(problem);
   if (!why.empty()) {
     note("the GPU kernels do not compute " + why);
     return false;
   }
   try {
-    engine->attend(problem);
+    gpu->attend(problem);
     return true;
   } catch (const hip::DeviceError& error) {
-    note(error.what());
+    giveUp(error.what());
+    return false;
   }
-  std::lock_guard<std::mutex> lock(mutex_);
-  engine_.reset();
-  return false;
 }
 
 void GpuUse::note(const std::string& why) {
@@ -36,9 +36,22 @@ void GpuUse::note(const std::string& why) {
   if (fallback_.empty()) fallback_ = why;
 }
 
+void GpuUse::giveUp(const std::string& why) {
+  note(why);
+  std::lock_guard<std::mutex> lock(mutex_);
+  engine_.reset();
+}
+
+std::shared_ptr<hip::Engine> GpuUse::engine() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return engine_;
+}
+
 std::string GpuUse::fallback() const {
   std::lock_guard<std::mutex> lock(mutex_);
   return fallback_;
 }
+
+bool GpuUse::inUse() const { return engine() != nullptr; }
 
 }  // namespace mxattn::op

@@ -12,8 +12,9 @@ namespace mxattn::op {
 
 class GpuUse {
  public:
-  // `required`: what the GPU cannot do is an error.
-  GpuUse(std::shared_ptr<hip::Engine> engine, bool required);
+  // The GPU of that index (hip::listDevices). `required`: what it cannot do is an error. Throws std::runtime_error where it is
+  // required and cannot be opened, or nothing compiles its kernels.
+  GpuUse(size_t index, bool required);
 
   // Whether it did: false where the CPU kernel is to. After a failure it always is. Throws std::runtime_error where the GPU is
   // required.
@@ -21,9 +22,13 @@ class GpuUse {
 
   // Why the CPU kernel had to, the first time; empty if it did not.
   std::string fallback() const;
+  // Whether the GPU has not been given up.
+  bool inUse() const;
 
  private:
+  std::shared_ptr<hip::Engine> engine() const;
   void note(const std::string& why);
+  void giveUp(const std::string& why);
 
   const bool required_;
   mutable std::mutex mutex_;

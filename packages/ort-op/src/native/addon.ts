@@ -20,6 +20,8 @@ export interface NativeFeed {
 
 export interface NativeSession {
   run(feeds: readonly NativeFeed[], outputs: readonly string[]): Promise<NativeTensor[]>;
+  /** Whether attention is computed on a GPU. */
+  readonly gpuInUse: boolean;
   /** Why the CPU kernel ran in the GPU's place, if it did. */
   readonly gpuFallback: string | undefined;
   release(): void;

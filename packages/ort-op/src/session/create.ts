@@ -19,6 +19,8 @@ import {
   withNativeCache,
   withoutPrecisionDefault,
 } from '../rewrite/index.js';
+import { announce } from './announce.js';
+import { chooseGpu, describeGpu, requiresGpu } from './device.js';
 import { FusedSession } from './fused-session.js';
 import { KvCaches } from './kv-cache.js';
 import {
@@ -44,7 +46,7 @@ const BACKENDS = ['auto', 'native', 'stock'];
  * @returns A session with the interface of onnxruntime-common's `InferenceSession`, and a report of what was
  * replaced, what was left, and why. A model without attention to replace gets a stock session.
  * @throws MxattnError for a file that is not an ONNX model, an unknown precision, a bad schedule, and with
- * `backend: 'native'` for whatever keeps the kernel from being used.
+ * `backend: 'native'` or a GPU as `device` for whatever keeps that from being used.
  */
 export async function createSession(
   source: ModelSource | ArrayBufferLike,
@@ -56,6 +58,7 @@ export async function createSession(
   if (!BACKENDS.includes(backend)) {
     throw new MxattnError(`unknown backend "${backend}"; there are ${BACKENDS.join(', ')}`);
   }
+  const device = options.device ?? 'cpu';
   const bytesOrPath =
     typeof source === 'string' || source instanceof Uint8Array ? source : new Uint8Array(source);
   const runtime = findRuntime(options.runtime);
@@ -74,10 +77,12 @@ export async function createSession(
   const obstacle = unsupportedOption(options) ?? addonStatus().error;
   if (obstacle) {
     if (backend === 'native') throw new MxattnError(`backend native: ${obstacle}`);
-    announce(obstacle);
+    if (requiresGpu(device)) throw new MxattnError(`device ${JSON.stringify(device)}: ${obstacle}`);
+    keepsStock(obstacle);
     return stock({ reason: obstacle, replaced: [], left: [] });
   }
   const isa = chooseIsa(options.isa);
+  const { gpu, missing } = chooseGpu(device);
   const files = externalDataFiles(options);
   const original =
     files instanceof Map && files.size > 0 ? withExternalData(readModel(bytesOrPath), files) : bytesOrPath;
@@ -90,21 +95,22 @@ export async function createSession(
   const path = typeof source === 'string' ? source : undefined;
   const hasCache = replaced.some((attention) => attention.hasCache);
   const cached =
-    hasCache && options.kvCache !== 'tensors' ? nativeCache(model, plan, replaced.length) : undefined;
+    hasCache && options.kvCache !== 'tensors' && !gpu ? nativeCache(model, plan, replaced.length) : undefined;
   let native: NativeSession;
   try {
     native = await addon().createSession(
       runtime.libraryPath,
       writeModel(withoutPrecisionDefault(cached?.model ?? model)),
-      nativeOptions(options, isa, path),
+      nativeOptions(options, isa, gpu, path),
     );
   } catch (error) {
     const reason = `ONNX Runtime does not load the converted model: ${(error as Error).message}`;
-    if (backend === 'native') throw new MxattnError(reason, { cause: error });
+    if (backend === 'native' || gpu?.required) throw new MxattnError(reason, { cause: error });
     // Whatever is wrong with it shows in a stock session, too, or is the conversion's fault.
-    announce(reason);
+    keepsStock(reason);
     return stock({ reason, replaced: [], left: [] });
   }
+  if (missing !== undefined) announce(`attention runs on the CPU kernel: ${missing}`);
   return new FusedSession(
     native,
     runtime,
@@ -113,6 +119,8 @@ export async function createSession(
     modelOutputs(model),
     {
       backend: 'native',
+      device: gpu ? describeGpu(gpu.facts) : 'cpu',
+      ...(missing === undefined ? {} : { reason: missing }),
       isa,
       ...(hasCache ? { kvCache: cached ? 'native' : 'tensors' } : {}),
       replaced,
@@ -143,11 +151,6 @@ function checkPrecisions(plan: Schedule): void {
   }
 }
 
-const announced = new Set<string>();
-
-/** A warning, once per reason and process. */
-function announce(reason: string): void {
-  if (announced.has(reason)) return;
-  announced.add(reason);
-  process.emitWarning(`attention stays on ONNX Runtime's own kernels: ${reason}`, 'MxattnWarning');
+function keepsStock(reason: string): void {
+  announce(`attention stays on ONNX Runtime's own kernels: ${reason}`);
 }

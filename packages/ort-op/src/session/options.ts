@@ -2,6 +2,7 @@ import { dirname } from 'node:path';
 import type { PrecisionName, Schedule, ScheduleJson } from '@mxattn/core';
 import type { InferenceSession } from 'onnxruntime-common';
 import type { NativeSessionOptions } from '../native/addon.js';
+import type { ChosenGpu, SessionDevice } from './device.js';
 
 /**
  * - `native`: this package's CPU kernel inside a session of its own; an error where it cannot be used.
@@ -18,6 +19,8 @@ export interface MxattnSessionOptions extends InferenceSession.SessionOptions {
   readonly schedule?: Schedule | ScheduleJson | string;
   /** Default `auto`. */
   readonly backend?: SessionBackend;
+  /** Where attention is computed. Default `cpu`. */
+  readonly device?: SessionDevice;
   /** Also replace attention between different activations, as of a decoder to its encoder. Default: false. */
   readonly crossAttention?: boolean;
   /**
@@ -81,11 +84,13 @@ export function externalDataFiles({
 export function nativeOptions(
   options: MxattnSessionOptions,
   isa: string,
+  gpu: ChosenGpu | undefined,
   modelPath: string | undefined,
 ): NativeSessionOptions {
   const threads = options.threads ?? options.intraOpNumThreads;
   return {
     isa,
+    ...(gpu ? { gpu: gpu.index, gpuRequired: gpu.required } : {}),
     ...defined({
       intraOpNumThreads: threads,
       interOpNumThreads: options.interOpNumThreads,
@@ -107,7 +112,8 @@ export function nativeOptions(
 
 /** The options for a stock session: this package's own taken out. */
 export function stockOptions(options: MxattnSessionOptions): InferenceSession.SessionOptions {
-  const { precision, schedule, backend, crossAttention, kvCache, threads, isa, runtime, ...rest } = options;
+  const { precision, schedule, backend, device, crossAttention, kvCache, threads, isa, runtime, ...rest } =
+    options;
   return threads === undefined ? rest : { ...rest, intraOpNumThreads: threads };
 }
 
