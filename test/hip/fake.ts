@@ -1,6 +1,14 @@
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmdirSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -35,8 +43,31 @@ export function buildFakeDriver(): { readonly folder: string } | { readonly miss
   const hash = createHash('sha256');
   for (const file of sources) hash.update(readFileSync(file));
   const folder = join(BUILT, hash.digest('hex').slice(0, 16));
-  if (existsSync(folder)) return { folder };
   mkdirSync(BUILT, { recursive: true });
+  return alone(`${folder}.lock`, () => (existsSync(folder) ? { folder } : build(folder)));
+}
+
+/** Does work while no other process does work under this name. */
+function alone<T>(lock: string, work: () => T): T {
+  const patience = Date.now() + 10 * 60_000;
+  for (;;) {
+    try {
+      mkdirSync(lock);
+      break;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+      if (Date.now() > patience) throw new Error(`another test is building; if none is, remove ${lock}`);
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200);
+    }
+  }
+  try {
+    return work();
+  } finally {
+    rmdirSync(lock);
+  }
+}
+
+function build(folder: string): { readonly folder: string } | { readonly missing: string } {
   const work = mkdtempSync(join(BUILT, 'building-'));
   const flags = ['-std=c++17', '-O2', '-fPIC', '-fvisibility=hidden', '-pthread', `-I${NATIVE}`];
   const compile = (...args: string[]) => {
@@ -67,12 +98,7 @@ export function buildFakeDriver(): { readonly folder: string } | { readonly miss
     ) ??
     compile('-shared', '-o', 'libhiprtc.so.6', `${NATIVE}test/hip/fake/compiler.cc`);
   if (failure !== undefined) return { missing: `the fake HIP driver does not build: ${failure}` };
-  try {
-    renameSync(work, folder);
-  } catch (error) {
-    // Another test has built it meanwhile.
-    if (!existsSync(folder)) throw error;
-  }
+  renameSync(work, folder);
   return { folder };
 }
 
@@ -89,21 +115,24 @@ export interface Counts {
   readonly compilations?: number;
 }
 
+/** Where the libraries count, which are loaded once in a process. */
+const counts = mkdtempSync(join(tmpdir(), 'mxattn-fake-hip-'));
+let serial = 0;
+
 /** The fake driver in this process: every GPU that is opened from now on is one of its. */
 export class FakeDriver {
-  private readonly counts = mkdtempSync(join(tmpdir(), 'mxattn-fake-hip-'));
   readonly cache = mkdtempSync(join(tmpdir(), 'mxattn-cache-'));
 
   constructor(readonly folder: string) {
     process.env.MXATTN_HIP = folder;
     process.env.MXATTN_GPU_DRIVER = 'hip';
-    process.env.MXATTN_FAKE_HIP_COUNTS = this.counts;
+    process.env.MXATTN_FAKE_HIP_COUNTS = counts;
     process.env.XDG_CACHE_HOME = this.cache;
   }
 
   /** What fails from now on: a call by its name, and which one of several; see native/test/hip/fake/faults.h. */
   fault(what: string): void {
-    process.env.MXATTN_FAKE_HIP_FAULT = what;
+    process.env.MXATTN_FAKE_HIP_FAULT = `${what}#${serial++}`;
   }
 
   /** The GPUs that there are from now on, by architecture. */
@@ -116,7 +145,7 @@ export class FakeDriver {
     return Object.assign(
       {},
       ...['runtime.json', 'compiler.json'].map((name) => {
-        const file = join(this.counts, name);
+        const file = join(counts, name);
         return existsSync(file) ? JSON.parse(readFileSync(file, 'utf8')) : {};
       }),
     ) as Counts;

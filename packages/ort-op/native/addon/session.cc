@@ -13,11 +13,10 @@
 namespace mxattn::addon {
 namespace {
 
-// Shared by the JavaScript object and the runs in flight, so that release() during a run is safe.
+// Shared by the JavaScript object, the runs in flight, so that release() during a run is safe, and their outputs.
 struct NativeSession {
-  NativeSession(const ort::Library& l, cpu::Build build, std::shared_ptr<op::GpuUse> use)
+  NativeSession(const ort::Library& l, cpu::Build build, const std::shared_ptr<op::GpuUse>& gpu)
       : library(l),
-        gpu(std::move(use)),
         floatOp(l.functions, build, ort::kFloat32, gpu),
         halfOp(l.functions, build, ort::kFloat16, gpu) {}
   ~NativeSession() {
@@ -26,11 +25,16 @@ struct NativeSession {
   }
 
   const ort::Library& library;
-  const std::shared_ptr<op::GpuUse> gpu;
   op::FusedAttention floatOp;
   op::FusedAttention halfOp;
   ort::CustomOpDomain* domain = nullptr;
   ort::Session* session = nullptr;
+};
+
+// What can run. Outputs do not keep the GPU.
+struct OpenSession {
+  std::shared_ptr<NativeSession> native;
+  std::shared_ptr<op::GpuUse> gpu;
 };
 
 struct Options {
@@ -89,13 +93,12 @@ Options readOptions(const Napi::Object& from) {
   return options;
 }
 
-std::shared_ptr<NativeSession> openSession(const std::string& libraryPath, const Options& options, const void* model,
-                                           size_t size) {
+OpenSession openSession(const std::string& libraryPath, const Options& options, const void* model, size_t size) {
   const ort::Library& library = ort::openLibrary(libraryPath);
   const ort::Functions& ort = library.functions;
   std::shared_ptr<op::GpuUse> gpu;
   if (options.gpu >= 0) gpu = std::make_shared<op::GpuUse>(options.gpu, options.gpuRequired);
-  auto native = std::make_shared<NativeSession>(library, cpu::chooseBuild(options.isa), std::move(gpu));
+  auto native = std::make_shared<NativeSession>(library, cpu::chooseBuild(options.isa), gpu);
   ort::SessionOptions* raw;
   ort.check(ort.CreateSessionOptions(&raw));
   std::unique_ptr<ort::SessionOptions, void (*)(ort::SessionOptions*)> session(raw, ort.ReleaseSessionOptions);
@@ -122,7 +125,7 @@ std::shared_ptr<NativeSession> openSession(const std::string& libraryPath, const
   static std::mutex creating;
   std::lock_guard<std::mutex> alone(creating);
   ort.check(ort.CreateSessionFromArray(library.env, model, size, raw, &native->session));
-  return native;
+  return {std::move(native), std::move(gpu)};
 }
 
 struct Input {
@@ -158,11 +161,12 @@ size_t elementSize(ort::ElementType type) {
 
 class RunWorker : public Napi::AsyncWorker {
  public:
-  RunWorker(Napi::Env env, std::shared_ptr<NativeSession> session, std::vector<Input> inputs,
+  RunWorker(Napi::Env env, OpenSession session, std::vector<Input> inputs,
             std::vector<std::string> outputs, const Napi::Object& keepAlive)
       : Napi::AsyncWorker(env),
         deferred(Napi::Promise::Deferred::New(env)),
-        session_(std::move(session)),
+        session_(std::move(session.native)),
+        gpu_(std::move(session.gpu)),
         inputs_(std::move(inputs)),
         outputNames_(std::move(outputs)),
         inputMemory_(Napi::Persistent(keepAlive)) {}
@@ -265,6 +269,7 @@ class RunWorker : public Napi::AsyncWorker {
   }
 
   std::shared_ptr<NativeSession> session_;
+  std::shared_ptr<op::GpuUse> gpu_;
   std::vector<Input> inputs_;
   std::vector<std::string> outputNames_;
   // Keeps the feeds' memory until the run is over.
@@ -282,13 +287,13 @@ class Session : public Napi::ObjectWrap<Session> {
   }
 
   explicit Session(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Session>(info) {
-    session_ = *info[0].As<Napi::External<std::shared_ptr<NativeSession>>>().Data();
+    session_ = *info[0].As<Napi::External<OpenSession>>().Data();
   }
 
  private:
   Napi::Value run(const Napi::CallbackInfo& info) {
     Napi::Env env = info.Env();
-    if (!session_) throw Napi::Error::New(env, "this session was released");
+    if (!session_.native) throw Napi::Error::New(env, "this session was released");
     Napi::Array given = info[0].As<Napi::Array>();
     std::vector<Input> inputs;
     for (uint32_t i = 0; i < given.Length(); i++) {
@@ -314,18 +319,18 @@ class Session : public Napi::ObjectWrap<Session> {
     return promise;
   }
 
-  void release(const Napi::CallbackInfo&) { session_.reset(); }
+  void release(const Napi::CallbackInfo&) { session_ = {}; }
 
   Napi::Value gpuInUse(const Napi::CallbackInfo& info) {
-    return Napi::Boolean::New(info.Env(), session_ && session_->gpu && session_->gpu->inUse());
+    return Napi::Boolean::New(info.Env(), session_.gpu && session_.gpu->inUse());
   }
 
   Napi::Value gpuFallback(const Napi::CallbackInfo& info) {
-    std::string why = session_ && session_->gpu ? session_->gpu->fallback() : "";
+    std::string why = session_.gpu ? session_.gpu->fallback() : "";
     return why.empty() ? info.Env().Undefined() : Napi::String::New(info.Env(), why);
   }
 
-  std::shared_ptr<NativeSession> session_;
+  OpenSession session_;
 };
 
 struct EnvironmentData {
@@ -356,7 +361,7 @@ class CreateWorker : public Napi::AsyncWorker {
   void OnOK() override {
     Napi::HandleScope scope(Env());
     auto& data = *Env().GetInstanceData<EnvironmentData>();
-    auto handle = Napi::External<std::shared_ptr<NativeSession>>::New(Env(), &session_);
+    auto handle = Napi::External<OpenSession>::New(Env(), &session_);
     deferred.Resolve(data.sessionClass.New({handle}));
   }
 
@@ -371,7 +376,7 @@ class CreateWorker : public Napi::AsyncWorker {
   Napi::ObjectReference modelMemory_;
   const void* model_;
   size_t size_;
-  std::shared_ptr<NativeSession> session_;
+  OpenSession session_;
 };
 
 }  // namespace

@@ -91,7 +91,8 @@ class Kernel {
   }
 
   void attend(const cpu::Problem& problem, const cpu::Parallel& parallel) const {
-    if (op_.gpu && op_.gpu->attend(problem)) return;
+    std::shared_ptr<GpuUse> gpu = op_.gpu.lock();
+    if (gpu && gpu->attend(problem)) return;
     op_.build.kernel(problem, parallel, op_.scratch);
   }
 
@@ -242,7 +243,7 @@ struct KernelHandle {
 }  // namespace
 
 FusedAttention::FusedAttention(const ort::Functions& functions, cpu::Build chosen, ort::ElementType type,
-                               std::shared_ptr<GpuUse> use)
+                               std::weak_ptr<GpuUse> use)
     : ort::CustomOp{}, ort(functions), build(chosen), element(type), gpu(std::move(use)) {
   version = ort::kApiVersion;
   GetName = [](const CustomOp*) { return "FusedAttention"; };

@@ -26,14 +26,13 @@ constexpr const char* kDomain = "ai.mxattn";
 // registered with: sessions call back into it.
 class FusedAttention : public ort::CustomOp {
  public:
-  // Without a GPU, attention is the CPU kernel's.
-  FusedAttention(const ort::Functions& ort, cpu::Build build, ort::ElementType element,
-                 std::shared_ptr<GpuUse> gpu = nullptr);
+  // Without a GPU, or when it is gone, attention is the CPU kernel's.
+  FusedAttention(const ort::Functions& ort, cpu::Build build, ort::ElementType element, std::weak_ptr<GpuUse> gpu = {});
 
   const ort::Functions ort;
   const cpu::Build build;
   const ort::ElementType element;
-  const std::shared_ptr<GpuUse> gpu;
+  const std::weak_ptr<GpuUse> gpu;
   // Shared by all layers, whose calls mostly follow one another.
   mutable cpu::Scratch scratch;
 };

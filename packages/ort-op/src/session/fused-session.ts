@@ -33,6 +33,7 @@ export class FusedSession implements MxattnSession {
     this.outputNames = outputs.map((output) => output.name);
     this.inputMetadata = inputs.map(metadata);
     this.outputMetadata = outputs.map(metadata);
+    this.announceFallback();
   }
 
   get report(): SessionReport {
