@@ -41,6 +41,7 @@
         'native/hip/engine/layer_cache.cc',
         'native/hip/engine/staging.cc',
         'native/hip/plan.cc',
+        'native/op/cache_layer.cc',
         'native/op/fused_attention.cc',
         'native/op/gpu.cc',
         'native/ort/api.cc',

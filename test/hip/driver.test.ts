@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import {
   mkdtempSync,
   readdirSync,
@@ -9,6 +10,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { attentionSpec, precision } from '@mxattn/core';
 import {
   createSession,
@@ -22,6 +24,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { normal, sameBytes } from '../conformance/random.js';
 import { floats, LLM, llmFeeds, someTokens } from '../session/support.js';
 import { buildFakeDriver, FakeDriver, nothing } from './fake.js';
+
+const main = fileURLToPath(new URL('../../packages/transformers-patch/dist/cli/main.js', import.meta.url));
 
 const built = buildFakeDriver();
 if ('missing' in built) console.warn(`skipped: ${built.missing}`);
@@ -95,6 +99,35 @@ describe.skipIf('missing' in built)('the GPU driver', () => {
       why: '',
     });
     expect(gpuCompiler()).toEqual({ compiler: 'hiprtc 6.0' });
+  });
+
+  it('is what mxattn doctor shows', () => {
+    const doctor = () => {
+      const { stdout } = spawnSync(process.execPath, [main, 'doctor', '--json'], { encoding: 'utf8' });
+      const findings = JSON.parse(stdout) as {
+        what: string;
+        found: string;
+        remedy: string;
+        works: boolean;
+      }[];
+      return findings.find(({ what }) => what === 'GPU kernels (HIP, CUDA)')!;
+    };
+    driver.gpus('gfx942:sramecc+:xnack-', 'gfx1201');
+    expect(doctor()).toMatchObject({
+      works: true,
+      found:
+        'GPU 0: Emulated GPU, gfx942, HIP, 4 multiprocessors, 1 GiB; GPU 1: Emulated GPU, gfx1201, HIP, 4 multiprocessors, ' +
+        '1 GiB; compiled by hiprtc 6.0',
+      remedy: '',
+    });
+    driver.fault('init');
+    expect(doctor()).toMatchObject({
+      works: false,
+      found: expect.stringContaining(
+        'no ROCm-capable device is detected (100); is there an AMD GPU that ROCm supports',
+      ),
+      remedy: "install the driver of the GPU; without one sessions run on the CPU kernel (device 'cpu')",
+    });
   });
 
   it('computes on any of several GPUs', async () => {

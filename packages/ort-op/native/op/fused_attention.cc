@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "cpu/kv_cache.h"
 #include "cpu/problem.h"
+#include "op/cache_layer.h"
 
 namespace mxattn::op {
 namespace {
@@ -43,7 +43,7 @@ class Kernel {
     op_.ort.check(op_.ort.KernelContext_GetInputCount(context, &given));
     for (size_t i = 0; i < given; i++) in[i] = input(context, i);
     cpu::Problem problem = describeProblem(in);
-    cpu::LayerCache* cache = given > kCache ? cacheOf(in[kCache]) : nullptr;
+    CacheLayer* cache = given > kCache ? cacheOf(in[kCache]) : nullptr;
     if (cache) useCache(problem, *cache);
     setBias(problem, in[kBias]);
     int64_t outDims[] = {problem.batch, problem.heads, problem.queryLength, problem.valueHeadSize};
@@ -62,8 +62,7 @@ class Kernel {
                            }};
     if (op_.element == ort::kFloat32) {
       problem.out = static_cast<float*>(data);
-      attend(problem, parallel);
-      if (cache) cache->appended(problem.keyLength - problem.firstNewKey);
+      attend(problem, cache, parallel);
     } else {
       computeInHalf(problem, in, static_cast<uint16_t*>(data), parallel);
     }
@@ -86,14 +85,20 @@ class Kernel {
       next += sizes[i];
     }
     problem.out = next;
-    attend(problem, parallel);
+    attend(problem, nullptr, parallel);
     op_.build.toHalf(problem.out, out, outSize);
   }
 
-  void attend(const cpu::Problem& problem, const cpu::Parallel& parallel) const {
+  void attend(cpu::Problem problem, CacheLayer* cache, const cpu::Parallel& parallel) const {
     std::shared_ptr<GpuUse> gpu = op_.gpu.lock();
-    if (gpu && gpu->attend(problem)) return;
+    hip::LayerCache* onGpu = cache ? cache->onGpu() : nullptr;
+    if (gpu && (!cache || onGpu) && gpu->attend(problem, onGpu)) return;
+    if (!cache) return op_.build.kernel(problem, parallel, op_.scratch);
+    cpu::LayerCache& onHost = cache->toHost(parallel, op_.scratch);
+    int64_t count = problem.keyLength - problem.firstNewKey;
+    onHost.prepare(problem, count);
     op_.build.kernel(problem, parallel, op_.scratch);
+    onHost.appended(count);
   }
 
   int64_t optionalInteger(const ort::KernelInfo* info, const char* name, int64_t otherwise) const {
@@ -158,14 +163,14 @@ class Kernel {
     return problem;
   }
 
-  cpu::LayerCache* cacheOf(const Tensor& addresses) const {
+  CacheLayer* cacheOf(const Tensor& addresses) const {
     if (addresses.dims.size() != 1 || layer_ >= addresses.dims[0]) {
       fail("cache has shape " + describe(addresses.dims) + ", expected one address per layer");
     }
-    return reinterpret_cast<cpu::LayerCache*>(static_cast<const int64_t*>(addresses.data)[layer_]);
+    return reinterpret_cast<CacheLayer*>(static_cast<const int64_t*>(addresses.data)[layer_]);
   }
 
-  void useCache(cpu::Problem& problem, cpu::LayerCache& cache) const {
+  void useCache(cpu::Problem& problem, const CacheLayer& cache) const {
     const cpu::CacheShape& shape = cache.shape();
     if (op_.element != ort::kFloat32) fail("a native cache takes float32");
     if (shape.batch != problem.batch || shape.kvHeads != problem.kvHeads || shape.headSize != problem.headSize ||
@@ -176,7 +181,8 @@ class Kernel {
     if (quantised != (shape.format != cpu::Precision::kFloat32)) {
       fail("a cache of floats goes with precision f32, a quantised one with a quantised precision");
     }
-    cache.prepare(problem, problem.keyLength);
+    problem.firstNewKey = cache.length();
+    problem.keyLength += cache.length();
   }
 
   cpu::Precision precision(const Tensor& tensor) const {

@@ -13,7 +13,7 @@ GpuUse::GpuUse(size_t index, bool required) : required_(required) {
   }
 }
 
-bool GpuUse::attend(const cpu::Problem& problem) {
+bool GpuUse::attend(const cpu::Problem& problem, hip::LayerCache* cache) {
   std::shared_ptr<hip::Engine> gpu = engine();
   if (!gpu) return false;
   std::string why = gpu->unsupported(problem);
@@ -22,7 +22,7 @@ bool GpuUse::attend(const cpu::Problem& problem) {
     return false;
   }
   try {
-    gpu->attend(problem);
+    gpu->attend(problem, cache);
     return true;
   } catch (const hip::DeviceError& error) {
     giveUp(error.what());

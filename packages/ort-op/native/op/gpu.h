@@ -16,9 +16,9 @@ class GpuUse {
   // required and cannot be opened, or nothing compiles its kernels.
   GpuUse(size_t index, bool required);
 
-  // Whether it did: false where the CPU kernel is to. After a failure it always is. Throws std::runtime_error where the GPU is
-  // required.
-  bool attend(const cpu::Problem& problem);
+  // Whether it did (see hip::Engine): false where the CPU kernel is to. After a failure it always is. Throws
+  // std::runtime_error where the GPU is required.
+  bool attend(const cpu::Problem& problem, hip::LayerCache* cache);
 
   // Why the CPU kernel had to, the first time; empty if it did not.
   std::string fallback() const;

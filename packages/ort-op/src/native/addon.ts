@@ -125,7 +125,7 @@ export interface Addon {
   attention(problem: NativeProblem): Promise<Float32Array>;
   listGpus(): { readonly gpus: readonly GpuFacts[]; readonly why: string };
   readonly Gpu: new (index: number) => NativeGpu;
-  readonly KvCache: new (layers: readonly NativeCacheShape[], isa: string) => NativeKvCache;
+  readonly KvCache: new (layers: readonly NativeCacheShape[], isa: string, gpu?: number) => NativeKvCache;
   isaLevels(): string[];
   runtimeVersion(libraryPath: string): string;
   measurePeaks(threads: number): Promise<{ float32: number; int8: number }>;

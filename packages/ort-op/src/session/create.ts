@@ -95,7 +95,7 @@ export async function createSession(
   const path = typeof source === 'string' ? source : undefined;
   const hasCache = replaced.some((attention) => attention.hasCache);
   const cached =
-    hasCache && options.kvCache !== 'tensors' && !gpu ? nativeCache(model, plan, replaced.length) : undefined;
+    hasCache && options.kvCache !== 'tensors' ? nativeCache(model, plan, replaced.length) : undefined;
   let native: NativeSession;
   try {
     native = await addon().createSession(
@@ -126,7 +126,10 @@ export async function createSession(
       replaced,
       left,
     },
-    cached && new KvCaches(cached.layers, cached.shapeInputs, cached.formats, isa, runtime),
+    cached &&
+      new KvCaches(cached.layers, cached.shapeInputs, cached.formats, isa, runtime, () =>
+        native.gpuInUse ? gpu?.index : undefined,
+      ),
   );
 }
 

@@ -1,4 +1,4 @@
-// Memory on a device that belongs to somebody.
+// Memory on a device that has an owner.
 #pragma once
 
 #include <utility>
@@ -6,6 +6,10 @@
 #include "hip/driver/device.h"
 
 namespace mxattn::hip {
+
+// To what operands and scratch memory begin at.
+constexpr size_t kAlignment = 256;
+constexpr size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 class Buffer {
  public:

@@ -9,14 +9,12 @@
 namespace mxattn::hip {
 namespace {
 
-constexpr size_t kAlignment = 256;
-
 // Places of operands in one piece of memory.
 class Layout {
  public:
   size_t place(size_t bytes) {
     size_t offset = bytes_;
-    bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    bytes_ += aligned(bytes);
     return offset;
   }
   size_t bytes() const { return bytes_; }
@@ -61,6 +59,8 @@ void Engine::attend(const cpu::Problem& problem, LayerCache* cache) {
   size_t outBytes = problem.batch * problem.heads * problem.queryLength * problem.valueHeadSize * sizeof(float);
   if (outBytes == 0 && !cache) return;
 
+  cpu::Problem dense = problem;
+  dense.firstNewKey = 0;
   Layout layout;
   std::vector<Piece> pieces;
   for (const Operand& operand : given) {
@@ -69,12 +69,10 @@ void Engine::attend(const cpu::Problem& problem, LayerCache* cache) {
   }
   size_t inBytes = layout.bytes();
   size_t out = layout.place(outBytes);
-  size_t scratch = layout.place(scratchBytes(problem, facts().target));
-  if (cache) cache->reserve(problem.keyLength);
-  if (workspace_.bytes() < layout.bytes()) {
-    workspace_ = Buffer();
-    workspace_ = allocate(layout.bytes());
-  }
+  size_t scratch = layout.place(outBytes == 0 ? 0 : scratchBytes(dense, facts().target));
+  // The workspace last: it is what gives way.
+  if (cache) grow(spare_, cache->places(problem.keyLength).end);
+  grow(workspace_, layout.bytes());
 
   Operands operands{};
   for (size_t i = 0; i < std::size(given); i++) {
@@ -82,35 +80,61 @@ void Engine::attend(const cpu::Problem& problem, LayerCache* cache) {
   }
   operands.out = workspace_.at(out);
   operands.scratch = workspace_.at(scratch);
-  if (cache) cache->place(operands);
+  Address key = operands.key, value = operands.value;
+  if (cache) {
+    operands.key = spare_.at(0);
+    operands.value = spare_.at(cache->places(problem.keyLength).value);
+  }
+  Plan plan;
+  if (outBytes > 0) plan = makePlan(dense, facts().target, operands);
   // Compiled before anything is queued.
-  Plan plan = makePlan(problem, facts().target, operands);
-  module(plan.defines);
+  Module* code = plan.launches.empty() ? nullptr : &module(plan.defines);
   staging_.copyIn(workspace_.at(0), pieces, inBytes);
-  launch(plan);
+  if (cache) cache->copy(spare_, problem.firstNewKey, key, value, keys);
+  for (const Launch& launch : plan.launches) device_->launch(*code, launch);
   staging_.copyOut(problem.out, operands.out, outBytes);
+  if (!cache) return;
   if (outBytes == 0) device_->synchronize();
+  std::swap(cache->memory_, spare_);
+  cache->length_ = problem.keyLength;
 }
 
-Buffer Engine::allocate(size_t bytes) {
+void Engine::copy(const LayerCache& from, int64_t length, LayerCache& to) {
+  std::lock_guard<std::mutex> alone(turn_);
+  grow(to.memory_, to.places(length).end);
+  from.copy(to.memory_, length, 0, 0, 0);
+  device_->synchronize();
+  to.length_ = length;
+}
+
+void Engine::read(const Buffer& memory, size_t offset, float* out, size_t bytes) {
+  std::lock_guard<std::mutex> alone(turn_);
+  staging_.copyOut(out, memory.at(offset), bytes);
+}
+
+void Engine::release(Buffer memory) {
+  std::lock_guard<std::mutex> alone(turn_);
+  memory = Buffer();
+}
+
+void Engine::grow(Buffer& buffer, size_t bytes) {
+  if (buffer.bytes() >= bytes) return;
+  // Doubled, so that a cache that grows by a token asks rarely.
+  size_t doubled = std::max(bytes, 2 * buffer.bytes());
+  buffer = Buffer();
   try {
-    return Buffer(*device_, bytes);
+    buffer = Buffer(*device_, doubled);
   } catch (const DeviceError& error) {
-    if (error.trouble != Trouble::kOutOfMemory || workspace_.bytes() == 0) throw;
+    if (error.trouble != Trouble::kOutOfMemory) throw;
+    workspace_ = Buffer();
+    buffer = Buffer(*device_, bytes);
   }
-  workspace_ = Buffer();
-  return Buffer(*device_, bytes);
 }
 
 Module& Engine::module(const std::vector<std::string>& defines) {
   std::unique_ptr<Module>& known = modules_[defines];
   if (!known) known = device_->load(compiledCode(*device_, kKernelSource, defines));
   return *known;
-}
-
-void Engine::launch(const Plan& plan) {
-  Module& code = module(plan.defines);
-  for (const Launch& launch : plan.launches) device_->launch(code, launch);
 }
 
 std::shared_ptr<Engine> openEngine(size_t index) {

@@ -27,23 +27,31 @@ class Engine {
   // Why a problem cannot be computed; empty if it can.
   std::string unsupported(const cpu::Problem& problem) const { return hip::unsupported(problem, facts().target); }
 
-  // problem.out = attention. With a cache, key and value are new tokens that are appended to it first. Calls take turns.
-  // Throws DeviceError; the cache is then as it was, unless the device is lost.
+  // problem.out = attention. With a cache, key and value are new tokens, from problem.firstNewKey on, that are appended to
+  // it. Calls take turns. Throws DeviceError; the cache is then as it was, unless the GPU is lost.
   void attend(const cpu::Problem& problem, LayerCache* cache = nullptr);
 
  private:
   friend class LayerCache;
 
-  // Memory that other uses of it give way to.
-  Buffer allocate(size_t bytes);
+  Device& device() { return *device_; }
+  // Makes `to` a copy of the first tokens.
+  void copy(const LayerCache& from, int64_t length, LayerCache& to);
+  void read(const Buffer& memory, size_t offset, float* out, size_t bytes);
+  // Memory that a cache has done with.
+  void release(Buffer memory);
+
+  // Makes a buffer that large; what it held is lost. Where the GPU has no more, memory of other calls is freed.
+  void grow(Buffer& buffer, size_t bytes);
   Module& module(const std::vector<std::string>& defines);
-  void launch(const Plan& plan);
 
   const std::shared_ptr<Device> device_;
   std::mutex turn_;
   Staging staging_;
   // Operands and scratch of the call.
   Buffer workspace_;
+  // Where a cache goes next; then its old memory is the next one's.
+  Buffer spare_;
   std::map<std::vector<std::string>, std::unique_ptr<Module>> modules_;
 };
 
