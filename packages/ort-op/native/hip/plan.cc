@@ -84,6 +84,7 @@ Route lanesRoute(const Problem& problem) {
   route.channelsPerGroup = kernels::kLaneChannels;
   route.headBlocks = blocksOf(problem.headSize);
   route.valueBlocks = blocksOf(problem.valueHeadSize);
+  route.defines = {"-DMXATTN_RECIPE=" + std::to_string(static_cast<int>(problem.precision))};
   return route;
 }
 
@@ -104,12 +105,14 @@ Route routeOf(const Problem& problem, const Target& target) {
     std::string head = std::to_string(size.head), values = std::to_string(size.values);
     route.operands = unit.operands;
     route.attend = std::string("attend_matrix_") + recipeName(problem.precision) + "_" + head + "x" + values;
+    if (problem.bias || problem.softcap > 0) route.attend += "_adjusted";
     route.threads = unit.threads;
     route.rowsPerGroup = unit.rowsPerGroup;
     route.headBlocks = size.head;
     route.valueBlocks = size.values;
     route.channelsPerGroup = size.values * kernels::kBlock;
-    route.defines = {"-DMXATTN_HEAD_BLOCKS=" + head, "-DMXATTN_VALUE_BLOCKS=" + values};
+    route.defines.push_back("-DMXATTN_HEAD_BLOCKS=" + head);
+    route.defines.push_back("-DMXATTN_VALUE_BLOCKS=" + values);
     break;
   }
   return route;

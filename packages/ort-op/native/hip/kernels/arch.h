@@ -44,6 +44,7 @@ MXATTN_INLINE int groupX() { return blockIdx.x; }
 MXATTN_INLINE int groupY() { return blockIdx.y; }
 MXATTN_INLINE int groupZ() { return blockIdx.z; }
 MXATTN_INLINE void barrier() { __syncthreads(); }
+
 MXATTN_INLINE float exp2(float x) { return exp2f(x); }
 MXATTN_INLINE unsigned bitsOf(float x) { return __float_as_uint(x); }
 MXATTN_INLINE float fromBits(unsigned x) { return __uint_as_float(x); }
@@ -100,6 +101,24 @@ MXATTN_INLINE bool anyLane(bool x) {
 #endif
 }
 
+#endif
+
+// What was computed of `done` comes before what is computed with `next`. Loops are unrolled, and compilers begin as many
+// iterations at once as there are, although registers do not suffice. A uniform value is the same for all lanes.
+#if defined(__CUDACC__)
+template <typename T>
+MXATTN_INLINE void finish(T& done) {
+  asm volatile("" : "+r"(reinterpret_cast<unsigned&>(done)));
+}
+MXATTN_INLINE void begin(int& next) { asm volatile("" : "+r"(next)); }
+MXATTN_INLINE void beginUniform(int& next) { asm volatile("" : "+r"(next)); }
+#else
+template <typename T>
+MXATTN_INLINE void finish(T& done) {
+  asm volatile("" : "+v"(done));
+}
+MXATTN_INLINE void begin(int& next) { asm volatile("" : "+v"(next)); }
+MXATTN_INLINE void beginUniform(int& next) { asm volatile("" : "+s"(next)); }
 #endif
 
 }  // namespace mxattn::hip::kernels

@@ -9,7 +9,8 @@ namespace mxattn::hip::kernels {
 
 struct WholeRow {
   static constexpr int kScores = kTileRows;
-  MXATTN_INLINE int keyOf(int i) const { return i; }
+  MXATTN_INLINE static constexpr int keyOf(int i) { return i; }
+  MXATTN_INLINE int firstKey() const { return 0; }
   MXATTN_INLINE float largestOfRow(float x) const { return x; }
   MXATTN_INLINE bool anyOfWave(bool x) const { return x; }
 };
@@ -29,10 +30,14 @@ struct ByteProducts {
   MXATTN_INLINE static void scores(const Byte* query, float queryScale, const Byte* keys, const float* keyScales,
                                    float (&score)[kTileRows]) {
     Words4 low = words(query), high = words(query + 16);
+    int start = 0;
     MXATTN_UNROLL
     for (int k = 0; k < kTileRows; k++) {
-      int product = dot16(high, words(keys + k * kBlockBytes + 16), dot16(low, words(keys + k * kBlockBytes), 0));
+      if (k % 4 == 0) beginUniform(start);
+      const Byte* key = keys + (start + k * kBlockBytes);
+      int product = dot16(high, words(key + 16), dot16(low, words(key), 0));
       score[k] = fma(static_cast<float>(product), keyScales[k] * queryScale, score[k]);
+      finish(score[k]);
     }
   }
 
@@ -66,10 +71,14 @@ struct ByteProducts {
       low.word[w] = weights.codes[block * 8 + w];
       high.word[w] = weights.codes[block * 8 + 4 + w];
     }
+    int start = 0;
     MXATTN_UNROLL
     for (int c = 0; c < kBlock; c++) {
-      int product = dot16(high, words(values + c * kBlockBytes + 16), dot16(low, words(values + c * kBlockBytes), 0));
+      if (c % 4 == 0) beginUniform(start);
+      const Byte* value = values + (start + c * kBlockBytes);
+      int product = dot16(high, words(value + 16), dot16(low, words(value), 0));
       out[c] = fma(static_cast<float>(product), valueScales[c] * weights.scales[block], out[c]);
+      finish(out[c]);
     }
   }
 };
@@ -84,11 +93,14 @@ struct FloatProducts {
       Floats4 q = floats(query + 4 * c);
       MXATTN_UNROLL
       for (int i = 0; i < 4; i++) q.x[i] *= queryScale;
+      int start = 4 * c;
       MXATTN_UNROLL
       for (int k = 0; k < kTileRows; k++) {
-        Floats4 key = floats(keys + k * kBlockBytes + 4 * c);
+        if (k % 8 == 0) beginUniform(start);
+        Floats4 key = floats(keys + (start + k * kBlockBytes));
         MXATTN_UNROLL
         for (int i = 0; i < 4; i++) score[k] = fma(q.x[i], key.x[i], score[k]);
+        finish(score[k]);
       }
     }
   }
@@ -98,14 +110,17 @@ struct FloatProducts {
   };
 
   MXATTN_INLINE static void accumulate(const Weights& weights, int block, const Byte* values, const float*, float* out) {
+    int start = 0;
     MXATTN_UNROLL
     for (int c = 0; c < kBlock; c++) {
+      beginUniform(start);
       MXATTN_UNROLL
       for (int t = 0; t < kBlock; t += 4) {
-        Floats4 value = floats(values + c * kBlockBytes + 4 * t);
+        Floats4 value = floats(values + (start + c * kBlockBytes + 4 * t));
         MXATTN_UNROLL
         for (int i = 0; i < 4; i++) out[c] = fma(weights.values[block * kBlock + t + i], value.x[i], out[c]);
       }
+      finish(out[c]);
     }
   }
 };
@@ -127,7 +142,7 @@ struct E4m3Products : FloatProducts {
 template <typename Products>
 MXATTN_INLINE float fusedStep(float (&score)[kTileRows], RowState& state, bool seeded, bool masked, const Attend& a,
                               const Row& row, int firstKey, float& sum, typename Products::Weights& weights) {
-  float factor = affineValues(WholeRow{}, score, state, seeded, masked, a.masks, row, firstKey);
+  float factor = affineValues<true>(WholeRow{}, score, state, seeded, masked, a.masks, row, firstKey);
   sum = sum * factor + Products::weigh(score, a.weightCarry, weights);
   return factor;
 }
@@ -137,9 +152,9 @@ MXATTN_INLINE float exactStep(float (&score)[kTileRows], RowState& state, bool m
                               int firstKey, float& sum, FloatProducts::Weights& weights) {
   float top = state.reference;
   bool nan = false;
+  if (masked) maskScores<true>(score, masks, row, firstKey, [](int i) { return i; });
   MXATTN_UNROLL
   for (int k = 0; k < kTileRows; k++) {
-    if (masked) score[k] = adjusted(score[k], masks, row, firstKey + k);
     top = maximum(top, score[k]);
     nan |= isNaN(score[k]);
   }
@@ -191,7 +206,7 @@ MXATTN_INLINE void attendLanes(const Attend& a) {
     float factor;
     if constexpr (kFused) {
       if (tile < tiles.begin) {
-        affineValues(WholeRow{}, score, state, seeded, masked, a.masks, row, tile * kTileRows);
+        affineValues<true>(WholeRow{}, score, state, seeded, masked, a.masks, row, tile * kTileRows);
         continue;
       }
       factor = fusedStep<Products>(score, state, seeded, masked, a, row, tile * kTileRows, sum, weights);
@@ -224,9 +239,19 @@ MXATTN_INLINE void attendLanes(const Attend& a) {
   if (a.splits > 1 && firstChannel == 0) RowOutput::putSums(a, head, index, split, state.reference, sum);
 }
 
+#if !defined(MXATTN_HEAD_BLOCKS)
+#if MXATTN_COMPILES(0)
 MXATTN_KERNEL(attend_lanes_f32, kLaneThreads, Attend) { attendLanes<FloatProducts, false>(a); }
+#endif
+#if MXATTN_COMPILES(3)
 MXATTN_KERNEL(attend_lanes_mxfp8, kLaneThreads, Attend) { attendLanes<E4m3Products, true>(a); }
+#endif
+#if MXATTN_COMPILES(1)
 MXATTN_KERNEL(attend_lanes_mxfp6, kLaneThreads, Attend) { attendLanes<ByteProducts, true>(a); }
+#endif
+#if MXATTN_COMPILES(2)
 MXATTN_KERNEL(attend_lanes_mxfp4, kLaneThreads, Attend) { attendLanes<ByteProducts, true>(a); }
+#endif
+#endif
 
 }  // namespace mxattn::hip::kernels

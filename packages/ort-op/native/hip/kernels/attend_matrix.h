@@ -78,16 +78,17 @@ struct HalfRow {
   static constexpr int kScores = Engine::kScores;
   int half;
 
-  MXATTN_INLINE int keyOf(int i) const {
-    return i / Engine::kResults * Engine::kRows + productRow(Engine::kOrder, i % Engine::kResults, half);
+  MXATTN_INLINE static constexpr int keyOf(int i) {
+    return i / Engine::kResults * Engine::kRows + productRow(Engine::kOrder, i % Engine::kResults, 0);
   }
+  MXATTN_INLINE int firstKey() const { return productRow(Engine::kOrder, 0, half); }
   MXATTN_INLINE float largestOfRow(float x) const {
     return maximum(x, fromBits(static_cast<unsigned>(exchanged(static_cast<int>(bitsOf(x)), Engine::kRows))));
   }
   MXATTN_INLINE bool anyOfWave(bool x) const { return anyLane(x); }
 };
 
-template <typename Engine, int kHeadBlocks>
+template <typename Engine, int kHeadBlocks, bool kAdjusted>
 MXATTN_INLINE void attendMatrix(const Attend& a) {
   using Tile = SharedTile<Engine, kHeadBlocks>;
   // Of 64 KiB that every architecture has.
@@ -124,7 +125,7 @@ MXATTN_INLINE void attendMatrix(const Attend& a) {
     bool masked = tiles.masked(a.masks, tile), seeded = !masked && !anyLane(!state.started());
     float score[Engine::kScores];
     engine.scores(work.keys, work.keyScales, seeded ? state.seed() : 0.f, score);
-    float factor = affineValues(lanes, score, state, seeded, masked, a.masks, row, tile * kTileRows);
+    float factor = affineValues<kAdjusted>(lanes, score, state, seeded, masked, a.masks, row, tile * kTileRows);
     if (anyLane(factor != 1.f)) engine.rescale(factor);
     if (tile >= tiles.begin) engine.accumulate(score, a.weightCarry, work.values, work.valueScales);
     if (kBuffers == 1) barrier();
@@ -142,33 +143,40 @@ MXATTN_INLINE void attendMatrix(const Attend& a) {
   RowOutput output(a, head, index, split, row, state.reference, sum);
   MXATTN_UNROLL
   for (int i = 0; i < Engine::kOutputs; i++) {
-    int channel = lanes.keyOf(i);
+    int channel = lanes.firstKey() + lanes.keyOf(i);
     if (channel < a.valueSize) output.out[channel] = engine.output(i) * output.factor;
   }
   if (a.splits > 1 && engine.half == 0) RowOutput::putSums(a, head, index, split, state.reference, sum);
 }
 
-#define MXATTN_ATTEND_MATRIX(name, recipe, head, values)                                             \
-  MXATTN_KERNEL(attend_matrix_##name##_##head##x##values,                                            \
-                (MatrixEngine<recipe, head, values>::kWave * MatrixEngine<recipe, head, values>::kWaves), Attend) { \
-    attendMatrix<MatrixEngine<recipe, head, values>, head>(a);                                       \
+// The kernel without soft cap and bias, and that with them.
+#define MXATTN_ATTEND_MATRIX(name, recipe, head, values)                                                              \
+  MXATTN_KERNEL(attend_matrix_##name##_##head##x##values,                                                             \
+                (MatrixEngine<recipe, head, values>::kWave * MatrixEngine<recipe, head, values>::kWaves), Attend) {   \
+    attendMatrix<MatrixEngine<recipe, head, values>, head, false>(a);                                                 \
+  }                                                                                                                   \
+  MXATTN_KERNEL(attend_matrix_##name##_##head##x##values##_adjusted,                                                  \
+                (MatrixEngine<recipe, head, values>::kWave * MatrixEngine<recipe, head, values>::kWaves), Attend) {   \
+    attendMatrix<MatrixEngine<recipe, head, values>, head, true>(a);                                                  \
   }
-
-#define MXATTN_NAMED(name, recipe, head, values) MXATTN_ATTEND_MATRIX(name, recipe, head, values)
-
-#if defined(MXATTN_HEAD_BLOCKS)
-// Compiled at run time, for one size.
-#define MXATTN_ONE_SIZE(name, recipe) MXATTN_NAMED(name, recipe, MXATTN_HEAD_BLOCKS, MXATTN_VALUE_BLOCKS)
-MXATTN_MATRIX_RECIPES(MXATTN_ONE_SIZE)
-#elif defined(MXATTN_ALL_SIZES)
 #define MXATTN_MXFP6(head, values) MXATTN_ATTEND_MATRIX(mxfp6, kMxfp6, head, values)
 #define MXATTN_MXFP4(head, values) MXATTN_ATTEND_MATRIX(mxfp4, kMxfp4, head, values)
-MXATTN_SIZES(MXATTN_MXFP6)
-MXATTN_SIZES(MXATTN_MXFP4)
-#if defined(MXATTN_MATRIX_SCALED)
 #define MXATTN_MXFP8(head, values) MXATTN_ATTEND_MATRIX(mxfp8, kMxfp8, head, values)
-MXATTN_SIZES(MXATTN_MXFP8)
+
+#if defined(MXATTN_HEAD_BLOCKS)
+#define MXATTN_COMPILED_SIZES(size) size(MXATTN_HEAD_BLOCKS, MXATTN_VALUE_BLOCKS)
+#else
+#define MXATTN_COMPILED_SIZES(size) MXATTN_SIZES(size)
 #endif
+
+#if MXATTN_COMPILES(1)
+MXATTN_COMPILED_SIZES(MXATTN_MXFP6)
+#endif
+#if MXATTN_COMPILES(2)
+MXATTN_COMPILED_SIZES(MXATTN_MXFP4)
+#endif
+#if MXATTN_COMPILES(3) && defined(MXATTN_MATRIX_SCALED)
+MXATTN_COMPILED_SIZES(MXATTN_MXFP8)
 #endif
 
 }  // namespace mxattn::hip::kernels

@@ -1,5 +1,14 @@
 // All kernels, in the order in which they need each other. The driver flattens these includes for run-time compilers.
+//
+// Compiled at run time, only what one plan needs: MXATTN_RECIPE is the id of its recipe, MXATTN_HEAD_BLOCKS and
+// MXATTN_VALUE_BLOCKS are its size where it uses matrix instructions. Without them everything is compiled.
 #pragma once
+
+#if defined(MXATTN_RECIPE)
+#define MXATTN_COMPILES(id) (MXATTN_RECIPE == id)
+#else
+#define MXATTN_COMPILES(id) 1
+#endif
 
 #include "hip/kernels/arguments.h"
 #include "hip/kernels/arch.h"

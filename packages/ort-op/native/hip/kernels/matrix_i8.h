@@ -148,18 +148,22 @@ struct MatrixEngine {
 
   MXATTN_INLINE void scores(const Byte* keys, const Byte* keyScales, float seed, float (&score)[kScores]) const {
     auto scale = reinterpret_cast<const float*>(keyScales);
+    int first = lane, firstScale = productRow(kOrder, 0, half);
     MXATTN_UNROLL
     for (int part = 0; part < kTileRows / kRows; part++) {
+      begin(first);
+      begin(firstScale);
       float* s = score + part * kResults;
       MXATTN_UNROLL
       for (int i = 0; i < kResults; i++) s[i] = seed;
       MXATTN_UNROLL
       for (int b = 0; b < kHeadBlocks; b++) {
         int row = b * kTileRows + part * kRows;
-        auto products = Matrix::multiply(Matrix::load(keys + (row + lane) * kBlockBytes, half), query[b]);
+        auto products = Matrix::multiply(Matrix::load(keys + (row + first) * kBlockBytes, half), query[b]);
         MXATTN_UNROLL
         for (int i = 0; i < kResults; i++) {
-          s[i] = fma(static_cast<float>(products[i]), scale[row + productRow(kOrder, i, half)] * queryScale[b], s[i]);
+          s[i] = fma(static_cast<float>(products[i]), scale[row + firstScale + productRow(kOrder, i, 0)] * queryScale[b], s[i]);
+          finish(s[i]);
         }
       }
     }
@@ -187,14 +191,18 @@ struct MatrixEngine {
       for (int w = 0; w < 4; w++) total = dot4(static_cast<int>(codes[w]), 0x01010101, total);
       sum = fma(static_cast<float>(total), weightScale, sum);
       typename Matrix::Fragment weights = Matrix::weights(codes, half);
+      int first = lane, firstScale = productRow(kOrder, 0, half);
       MXATTN_UNROLL
       for (int part = 0; part < kChannels / kRows; part++) {
+        begin(first);
+        begin(firstScale);
         int channel = b * kChannels + part * kRows;
-        auto products = Matrix::multiply(Matrix::load(values + (channel + lane) * kBlockBytes, half), weights);
+        auto products = Matrix::multiply(Matrix::load(values + (channel + first) * kBlockBytes, half), weights);
         MXATTN_UNROLL
         for (int i = 0; i < kResults; i++) {
           float& o = out[part * kResults + i];
-          o = fma(static_cast<float>(products[i]), scale[channel + productRow(kOrder, i, half)] * weightScale, o);
+          o = fma(static_cast<float>(products[i]), scale[channel + firstScale + productRow(kOrder, i, 0)] * weightScale, o);
+          finish(o);
         }
       }
     }
@@ -203,8 +211,6 @@ struct MatrixEngine {
   MXATTN_INLINE float output(int i) const { return out[i]; }
   MXATTN_INLINE float totalWeight() const { return sum + fromBits(exchanged(bitsOf(sum), kRows)); }
 };
-
-#define MXATTN_MATRIX_RECIPES(recipe) recipe(mxfp6, kMxfp6) recipe(mxfp4, kMxfp4)
 
 }  // namespace mxattn::hip::kernels
 

@@ -187,8 +187,6 @@ struct MatrixEngine {
   MXATTN_INLINE float totalWeight() const { return sum[0]; }
 };
 
-#define MXATTN_MATRIX_RECIPES(recipe) recipe(mxfp8, kMxfp8) recipe(mxfp6, kMxfp6) recipe(mxfp4, kMxfp4)
-
 }  // namespace mxattn::hip::kernels
 
 #endif

@@ -85,8 +85,8 @@ struct PackedBlocks {
 };
 
 // Where the lanes of a product of 32 or 16 keys by as many queries have their results: the row, which is a key or a channel,
-// of a lane's result `i`. `half`: lane / queries.
-MXATTN_INLINE int productRow(int order, int i, int half) {
+// of a lane's result `i`. `half`: lane / queries. The sum of a part for each of the two.
+MXATTN_INLINE constexpr int productRow(int order, int i, int half) {
   if (order == kOrderMfma) return 8 * (i / 4) + 4 * half + i % 4;
   if (order == kOrderGfx11) return 2 * i + half;
   return 8 * half + i;

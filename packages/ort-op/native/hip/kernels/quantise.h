@@ -83,14 +83,28 @@ MXATTN_INLINE void quantiseValues(const QuantiseValues& a) {
   MXATTN_KERNEL(quantise_rows_##name, kQuantiseThreads, QuantiseRows) { quantiseRows<Blocks<recipe, false>>(a); } \
   MXATTN_KERNEL(quantise_values_##name, kQuantiseThreads, QuantiseValues) { quantiseValues<Blocks<recipe, true>>(a); }
 
+#if MXATTN_COMPILES(0)
 MXATTN_QUANTISE(floats_f32, FloatBlocks, kFloat32)
-MXATTN_QUANTISE(floats_mxfp8, FloatBlocks, kMxfp8)
+#endif
+#if MXATTN_COMPILES(1)
 MXATTN_QUANTISE(bytes_mxfp6, ByteBlocks, kMxfp6)
+#endif
+#if MXATTN_COMPILES(2)
 MXATTN_QUANTISE(bytes_mxfp4, ByteBlocks, kMxfp4)
+#endif
+#if MXATTN_COMPILES(3)
+MXATTN_QUANTISE(floats_mxfp8, FloatBlocks, kMxfp8)
+#endif
 #if defined(MXATTN_GFX950)
-MXATTN_QUANTISE(packed_mxfp8, PackedBlocks, kMxfp8)
+#if MXATTN_COMPILES(1)
 MXATTN_QUANTISE(packed_mxfp6, PackedBlocks, kMxfp6)
+#endif
+#if MXATTN_COMPILES(2)
 MXATTN_QUANTISE(packed_mxfp4, PackedBlocks, kMxfp4)
+#endif
+#if MXATTN_COMPILES(3)
+MXATTN_QUANTISE(packed_mxfp8, PackedBlocks, kMxfp8)
+#endif
 #endif
 
 }  // namespace mxattn::hip::kernels

@@ -59,23 +59,46 @@ MXATTN_INLINE float capped(float score, float softcap) {
   return softcap * (square < 0.04f ? small : large);
 }
 
-MXATTN_INLINE float adjusted(float score, const Masks& masks, const Row& row, int key) {
-  if (key < row.visible.begin || key >= row.visible.end) return -infinity();
-  if (masks.softcap > 0 && !isNaN(score)) score = capped(score, masks.softcap);
-  if (masks.bias) {
-    float bias = row.bias[key * masks.biasKeyStride];
-    // Minus infinity masks whatever the score is.
-    if (bias == -infinity()) return bias;
-    if (row.flatBias) {
-      // The same for every key changes no softmax, but where a sink stands beside the keys; adding it costs digits.
-      if (masks.sinks || isNaN(bias)) score += bias * kLog2e;
-    } else {
-      // A finite bias stays finite, so that a row whose keys all carry the lowest float attends to all of them alike.
-      float scaled = maximum(bias * kLog2e, -kLargest);
-      score += isNaN(bias) ? bias : scaled;
+// kAdjusted: there is a soft cap or a bias. Score i is that of key firstKey + keyOf(i), where keyOf(i) is a constant. One step after the other for all scores: what each
+// needs in registers is gone before the next.
+template <bool kAdjusted, int kCount, typename KeyOf>
+MXATTN_INLINE void maskScores(float (&score)[kCount], const Masks& masks, const Row& row, int firstKey,
+                                const KeyOf& keyOf) {
+  if (kAdjusted && masks.softcap > 0) {
+    MXATTN_UNROLL
+    for (int i = 0; i < kCount; i++) {
+      score[i] = isNaN(score[i]) ? score[i] : capped(score[i], masks.softcap);
+      finish(score[i]);
     }
   }
-  return isNaN(score) ? notANumber() : score;
+  if (kAdjusted && masks.bias && row.flatBias) {
+    // The same for every key changes no softmax, but where a sink stands beside the keys; adding it costs digits.
+    float bias = *row.bias, added = masks.sinks || isNaN(bias) ? bias * kLog2e : 0.f;
+    MXATTN_UNROLL
+    for (int i = 0; i < kCount; i++) score[i] = bias == -infinity() ? bias : score[i] + added;
+  } else if (kAdjusted && masks.bias) {
+    const float* from = row.bias + firstKey;
+    int last = masks.keyLength - 1 - firstKey;
+    MXATTN_UNROLL
+    for (int i = 0; i < kCount; i++) {
+      if (i % 4 == 0) begin(last);
+      // Past the last key what is read does not matter, but there must be something.
+      float bias = from[smaller(keyOf(i), last)];
+      // A finite bias stays finite, so that a row whose keys all carry the lowest float attends to all of them alike.
+      float scaled = isNaN(bias) ? bias : maximum(bias * kLog2e, -kLargest);
+      // Minus infinity masks whatever the score is.
+      score[i] = bias == -infinity() ? bias : score[i] + scaled;
+      finish(score[i]);
+    }
+  }
+  int first = row.visible.begin - firstKey;
+  auto count = static_cast<unsigned>(row.visible.end - row.visible.begin);
+  MXATTN_UNROLL
+  for (int i = 0; i < kCount; i++) {
+    if (i % 4 == 0) begin(first);
+    score[i] = static_cast<unsigned>(keyOf(i) - first) < count ? score[i] : -infinity();
+    finish(score[i]);
+  }
 }
 
 }  // namespace mxattn::hip::kernels

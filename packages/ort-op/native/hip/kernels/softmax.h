@@ -40,11 +40,11 @@ struct RowState {
 };
 
 // Affine values of a tile of 64 keys from the products, moving the reference where needed. `Lanes` says which part of a row
-// a lane has: kScores of them, keyOf(i), and two reductions over the lanes that share a row, largestOfRow and anyOfWave.
+// a lane has: kScores of them, that of key firstKey() + keyOf(i) of the tile, and reductions, largestOfRow and anyOfWave.
 // Returns what has been accumulated so far is to be multiplied by.
 //
 // `seeded`: products started at the seed. Else they started at 0 and are masked here if `masked`.
-template <typename Lanes>
+template <bool kAdjusted, typename Lanes>
 MXATTN_INLINE float affineValues(const Lanes& lanes, float (&score)[Lanes::kScores], RowState& state, bool seeded,
                                  bool masked, const Masks& masks, const Row& row, int firstKey) {
   if (seeded) {
@@ -58,20 +58,23 @@ MXATTN_INLINE float affineValues(const Lanes& lanes, float (&score)[Lanes::kScor
     for (int i = 0; i < Lanes::kScores; i++) score[i] = fma(score[i], 1.f / kAffineUnits, corrected);
   } else {
     MXATTN_UNROLL
-    for (int i = 0; i < Lanes::kScores; i++) {
-      score[i] *= 1.f / kAffineUnits;
-      if (masked) score[i] = adjusted(score[i], masks, row, firstKey + lanes.keyOf(i));
+    for (int i = 0; i < Lanes::kScores; i++) score[i] *= 1.f / kAffineUnits;
+    if (masked) {
+      maskScores<kAdjusted>(score, masks, row, firstKey + lanes.firstKey(), [](int i) { return Lanes::keyOf(i); });
     }
   }
-  float top = -infinity(), worst = 0;
+  float top = -infinity();
+  // The bits of a NaN without its sign are above those of any number. maximum() loses it.
+  int worst = 0;
   MXATTN_UNROLL
   for (int i = 0; i < Lanes::kScores; i++) {
     top = maximum(top, score[i]);
-    if (isNaN(score[i])) worst = 1;
+    worst = larger(worst, static_cast<int>(bitsOf(score[i]) & 0x7fffffffu));
   }
   top = lanes.largestOfRow(top);
+  bool nan = lanes.largestOfRow(worst > 0x7f800000 ? 1.f : 0.f) > 0;
   float before = state.reference, factor = 1;
-  if (lanes.largestOfRow(worst) > 0 || isNaN(before)) {
+  if (nan || isNaN(before)) {
     state.reference = notANumber();
   } else if (before == -infinity()) {
     state.reference = top;
@@ -112,6 +115,7 @@ MXATTN_INLINE void integerWeights(const float* affine, float inverse, unsigned* 
       word |= static_cast<unsigned>(static_cast<int>(step)) << (8 * i);
     }
     words[w] = word;
+    finish(words[w]);
   }
 }
 

@@ -5,7 +5,6 @@
 #include "test/hip/workgroup.h"
 
 #define MXATTN_EMULATED 1
-#define MXATTN_ALL_SIZES 1
 
 namespace {
 #include "test/hip/device.h"

@@ -26,6 +26,10 @@ inline int groupX() { return emulated::groupIndex(0); }
 inline int groupY() { return emulated::groupIndex(1); }
 inline int groupZ() { return emulated::groupIndex(2); }
 inline void barrier() { emulated::barrier(); }
+template <typename T>
+void finish(T&) {}
+inline void begin(int&) {}
+inline void beginUniform(int&) {}
 inline float exp2(float x) { return ::exp2f(x); }
 inline float fma(float a, float b, float c) { return ::fmaf(a, b, c); }
 inline float maximum(float a, float b) { return ::fmaxf(a, b); }
