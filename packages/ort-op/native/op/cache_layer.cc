@@ -5,29 +5,36 @@
 namespace mxattn::op {
 
 CacheLayer::CacheLayer(const cpu::CacheShape& shape, const cpu::Build& build, std::shared_ptr<hip::Engine> engine)
-    : host_(std::make_unique<cpu::LayerCache>(shape, build)) {
-  if (!engine) return;
-  gpu_ = std::make_unique<hip::LayerCache>(
-      std::move(engine),
-      hip::CacheShape{shape.batch, shape.kvHeads, shape.headSize, shape.valueHeadSize, shape.format});
+    : shape_(shape), build_(build) {
+  if (engine) {
+    gpu_ = std::make_unique<hip::LayerCache>(
+        std::move(engine),
+        hip::CacheShape{shape.batch, shape.kvHeads, shape.headSize, shape.valueHeadSize, shape.format});
+  } else {
+    host_ = std::make_unique<cpu::LayerCache>(shape, build);
+  }
 }
 
 cpu::LayerCache& CacheLayer::toHost(const cpu::Parallel& parallel, cpu::Scratch& scratch) {
-  if (!gpu_) return *host_;
+  if (host_) return *host_;
+  auto host = std::make_unique<cpu::LayerCache>(shape_, build_);
   if (int64_t tokens = gpu_->length()) {
-    size_t rows = shape().batch * shape().kvHeads * tokens;
-    std::vector<float> keys(rows * shape().headSize), values(rows * shape().valueHeadSize);
+    size_t rows = shape_.batch * shape_.kvHeads * tokens;
+    std::vector<float> keys(rows * shape_.headSize), values(rows * shape_.valueHeadSize);
     gpu_->readKeys(keys.data());
     gpu_->readValues(values.data());
-    host_->append(keys.data(), values.data(), tokens, parallel, scratch);
+    host->append(keys.data(), values.data(), tokens, parallel, scratch);
   }
+  host_ = std::move(host);
   gpu_.reset();
   return *host_;
 }
 
 std::unique_ptr<CacheLayer> CacheLayer::fork(int64_t length) const {
-  return std::unique_ptr<CacheLayer>(
-      new CacheLayer(host_->fork(gpu_ ? 0 : length), gpu_ ? gpu_->fork(length) : nullptr));
+  std::unique_ptr<CacheLayer> fork(new CacheLayer(shape_, build_));
+  if (gpu_) fork->gpu_ = gpu_->fork(length);
+  else fork->host_ = host_->fork(length);
+  return fork;
 }
 
 void CacheLayer::readKeys(float* out) const {

@@ -14,7 +14,7 @@ class CacheLayer {
   // On the host without an engine.
   CacheLayer(const cpu::CacheShape& shape, const cpu::Build& build, std::shared_ptr<hip::Engine> engine);
 
-  const cpu::CacheShape& shape() const { return host_->shape(); }
+  const cpu::CacheShape& shape() const { return shape_; }
   int64_t length() const { return gpu_ ? gpu_->length() : host_->length(); }
   size_t bytes() const { return gpu_ ? gpu_->bytes() : host_->bytes(); }
 
@@ -30,10 +30,11 @@ class CacheLayer {
   void append(const float* key, const float* value, int64_t count, const cpu::Parallel& parallel, cpu::Scratch& scratch);
 
  private:
-  CacheLayer(std::unique_ptr<cpu::LayerCache> host, std::unique_ptr<hip::LayerCache> gpu)
-      : host_(std::move(host)), gpu_(std::move(gpu)) {}
+  CacheLayer(const cpu::CacheShape& shape, const cpu::Build& build) : shape_(shape), build_(build) {}
 
-  // Empty while the GPU has it.
+  const cpu::CacheShape shape_;
+  const cpu::Build build_;
+  // One of them.
   std::unique_ptr<cpu::LayerCache> host_;
   std::unique_ptr<hip::LayerCache> gpu_;
 };

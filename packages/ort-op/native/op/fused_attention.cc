@@ -93,6 +93,9 @@ class Kernel {
     std::shared_ptr<GpuUse> gpu = op_.gpu.lock();
     hip::LayerCache* onGpu = cache ? cache->onGpu() : nullptr;
     if (gpu && (!cache || onGpu) && gpu->attend(problem, onGpu)) return;
+    if (problem.precision == hip::kMxfp8) {
+      fail("precision mxfp8 needs a GPU" + (gpu ? ": " + gpu->fallback() : std::string(", and the session has none")));
+    }
     if (!cache) return op_.build.kernel(problem, parallel, op_.scratch);
     cpu::LayerCache& onHost = cache->toHost(parallel, op_.scratch);
     int64_t count = problem.keyLength - problem.firstNewKey;
@@ -190,8 +193,8 @@ class Kernel {
       fail("precision has shape " + describe(tensor.dims) + ", expected one id per layer");
     }
     int32_t id = static_cast<const int32_t*>(tensor.data)[layer_];
-    if (id < 0 || id > static_cast<int32_t>(cpu::Precision::kMxfp4)) {
-      fail("precision id " + std::to_string(id) + " is not supported by the CPU kernel (f32 0, mxfp6 1, mxfp4 2)");
+    if (id < 0 || id > static_cast<int32_t>(hip::kMxfp8)) {
+      fail("precision id " + std::to_string(id) + " is not supported (f32 0, mxfp6 1, mxfp4 2; on a GPU mxfp8 3)");
     }
     return static_cast<cpu::Precision>(id);
   }

@@ -1,4 +1,4 @@
-import { type Backend, MxattnError } from '@mxattn/core';
+import { type Backend, MxattnError, type Recipe, recipes } from '@mxattn/core';
 import { addon, type GpuFacts, type NativeGpu } from './addon.js';
 import { inLayout, nativeProblem, nativeSpec } from './problem.js';
 
@@ -10,6 +10,9 @@ import { inLayout, nativeProblem, nativeSpec } from './problem.js';
 export function listGpus(): { readonly gpus: readonly GpuFacts[]; readonly why: string } {
   return addon().listGpus();
 }
+
+/** What the GPU kernels implement. */
+export const gpuRecipes: readonly Recipe[] = [recipes.f32, recipes.mxfp8, recipes.mxfp6, recipes.mxfp4];
 
 /** What compiles the kernels for a GPU, e.g. `hiprtc 6.4`, or why nothing does. */
 export function gpuCompiler(gpu = 0): { readonly compiler?: string; readonly error?: string } {
@@ -43,6 +46,7 @@ export function hipBackend({ gpu = 0, name = 'hip' }: { gpu?: number; name?: str
     name,
     priority: 20,
     supports(spec, recipe) {
+      if (!gpuRecipes.includes(recipe)) return `does not implement the recipe ${recipe.name}`;
       const why = opened.unsupported(nativeSpec(spec, recipe));
       return why === undefined ? true : `does not compute ${why}`;
     },

@@ -11,6 +11,7 @@ import {
 } from '../model/index.js';
 import { addon, type NativeSession } from '../native/addon.js';
 import { nativeRecipes } from '../native/backend.js';
+import { gpuRecipes } from '../native/gpus.js';
 import { addonStatus, chooseIsa } from '../native/isa.js';
 import {
   convertModel,
@@ -88,7 +89,7 @@ export async function createSession(
     files instanceof Map && files.size > 0 ? withExternalData(readModel(bytesOrPath), files) : bytesOrPath;
   const { model, report } = convertModel(original, { crossAttention: options.crossAttention ?? false });
   const plan = asked ?? storedSchedule(model);
-  checkPrecisions(plan);
+  checkPrecisions(plan, gpu?.required ?? false);
   const { replaced, left } = report;
   if (replaced.length === 0) return stock({ reason: 'no attention to replace', replaced, left });
 
@@ -144,12 +145,19 @@ function nativeCache(
   return formats && 'model' in cached ? { ...cached, formats } : undefined;
 }
 
-/** @throws MxattnError when the schedule names a precision that the CPU kernel does not have. */
-function checkPrecisions(plan: Schedule): void {
+/**
+ * @param onGpu Whether nothing but the GPU has to compute it.
+ * @throws MxattnError when the schedule names a precision that the kernels do not have.
+ */
+function checkPrecisions(plan: Schedule, onGpu: boolean): void {
+  const known = onGpu ? gpuRecipes : nativeRecipes;
   for (const name of plan.precisions) {
-    if (!nativeRecipes.includes(precision(name))) {
-      const names = nativeRecipes.map((recipe) => recipe.name).join(', ');
-      throw new MxattnError(`the CPU kernel does not have precision ${name}; it has ${names}`);
+    if (!known.includes(precision(name))) {
+      const names = known.map((recipe) => recipe.name).join(', ');
+      const kernel = onGpu ? 'GPU kernels do' : 'CPU kernel does';
+      throw new MxattnError(
+        `the ${kernel} not have precision ${name}; ${onGpu ? 'they have' : 'it has'} ${names}`,
+      );
     }
   }
 }
