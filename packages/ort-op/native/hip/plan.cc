@@ -45,6 +45,8 @@ struct Route {
   // Blocks of 32 that heads are padded to.
   int64_t headBlocks;
   int64_t valueBlocks;
+  // Workgroups that a multiprocessor should have.
+  int64_t groupsEach;
   std::vector<std::string> defines;
 };
 
@@ -74,9 +76,21 @@ MatrixUnit matrixUnit(const Target& target, cpu::Precision precision) {
   return {};
 }
 
+bool isByteFormat(cpu::Precision precision) {
+  return precision == cpu::Precision::kMxfp6 || precision == cpu::Precision::kMxfp4;
+}
+
+// Of keys and values.
+cpu::Precision operandPrecision(const Problem& problem) {
+  return problem.cache ? problem.cacheFormat : problem.precision;
+}
+
+std::string define(const char* name, int64_t value) { return std::string("-D") + name + "=" + std::to_string(value); }
+
 Route lanesRoute(const Problem& problem) {
-  bool bytes = problem.precision == cpu::Precision::kMxfp6 || problem.precision == cpu::Precision::kMxfp4;
+  bool bytes = isByteFormat(problem.precision);
   Route route{};
+  route.groupsEach = 2;
   route.operands = bytes ? OperandKind{"bytes", 32, 4, kernels::kInOrder} : OperandKind{"floats", 128, 0, kernels::kInOrder};
   route.attend = std::string("attend_lanes_") + recipeName(problem.precision);
   route.threads = kernels::kLaneThreads;
@@ -84,7 +98,28 @@ Route lanesRoute(const Problem& problem) {
   route.channelsPerGroup = kernels::kLaneChannels;
   route.headBlocks = blocksOf(problem.headSize);
   route.valueBlocks = blocksOf(problem.valueHeadSize);
-  route.defines = {"-DMXATTN_RECIPE=" + std::to_string(static_cast<int>(problem.precision))};
+  route.defines = {define("MXATTN_RECIPE", static_cast<int>(problem.precision))};
+  if (problem.cache) route.defines.push_back(define("MXATTN_CACHE_RECIPE", static_cast<int>(problem.cacheFormat)));
+  return route;
+}
+
+// Query rows up to which a packed cache is read as it is.
+constexpr int64_t kDecodeRows = 16;
+
+bool decodes(const Problem& problem) {
+  if (!problem.cache || !isByteFormat(problem.cacheFormat) || problem.kvHeads == 0) return false;
+  return problem.heads / problem.kvHeads * problem.queryLength <= kDecodeRows;
+}
+
+// On the query in bytes and the cache.
+Route decodeRoute(const Problem& problem) {
+  Route route = lanesRoute(problem);
+  int64_t rows = problem.heads / problem.kvHeads * problem.queryLength;
+  route.rowsPerGroup = rows <= 1 ? 1 : rows <= 2 ? 2 : rows <= 4 ? 4 : 8;
+  route.attend = std::string("decode_") + recipeName(problem.cacheFormat) + "_" + std::to_string(route.rowsPerGroup);
+  route.threads = kernels::kDecodeThreads;
+  route.channelsPerGroup = kernels::kDecodeThreads * kernels::kDecodeChannels;
+  route.groupsEach = 16;
   return route;
 }
 
@@ -96,9 +131,12 @@ Route routeOf(const Problem& problem, const Target& target) {
 #define MXATTN_SIZE(head, values) {head, values},
   static constexpr Size sizes[] = {MXATTN_SIZES(MXATTN_SIZE)};
 #undef MXATTN_SIZE
+  if (decodes(problem)) return decodeRoute(problem);
   Route route = lanesRoute(problem);
   MatrixUnit unit = matrixUnit(target, problem.precision);
   if (unit.threads == 0) return route;
+  // Operands of matrix instructions are of one format, but in bytes.
+  if (operandPrecision(problem) != problem.precision && std::string(unit.operands.name) != "bytes") return route;
   for (const Size& size : sizes) {
     if (size.head < route.headBlocks || size.values < route.valueBlocks) continue;
     if (size.head + size.values > unit.mostBlocks) continue;
@@ -111,8 +149,8 @@ Route routeOf(const Problem& problem, const Target& target) {
     route.headBlocks = size.head;
     route.valueBlocks = size.values;
     route.channelsPerGroup = size.values * kernels::kBlock;
-    route.defines.push_back("-DMXATTN_HEAD_BLOCKS=" + head);
-    route.defines.push_back("-DMXATTN_VALUE_BLOCKS=" + values);
+    route.defines.push_back(define("MXATTN_HEAD_BLOCKS", size.head));
+    route.defines.push_back(define("MXATTN_VALUE_BLOCKS", size.values));
     break;
   }
   return route;
@@ -142,8 +180,9 @@ struct Layout {
     chooseSplits(target, route);
     const OperandKind& kind = route.operands;
     int64_t queryBlocks = heads * queryTiles * headBlocks * kernels::kTileRows;
-    int64_t keyBlocks = heads * keyTiles * headBlocks * kernels::kTileRows;
-    int64_t valueBlocks = heads * keyTiles * 2 * channels;
+    bool packed = !decodes(problem);
+    int64_t keyBlocks = packed ? heads * keyTiles * headBlocks * kernels::kTileRows : 0;
+    int64_t valueBlocks = packed ? heads * keyTiles * 2 * channels : 0;
     query = take(queryBlocks * kind.blockBytes);
     queryScales = take(queryBlocks * kind.scaleBytes);
     key = take(keyBlocks * kind.blockBytes);
@@ -166,7 +205,7 @@ struct Layout {
   // computes the first tile's scores besides.
   void chooseSplits(const Target& target, const Route& route) {
     int64_t groups = heads * ceilDivide(rows, route.rowsPerGroup) * ceilDivide(channels, route.channelsPerGroup);
-    int64_t wanted = groups == 0 ? 1 : 2 * std::max(target.multiprocessors, 1) / groups;
+    int64_t wanted = groups == 0 ? 1 : route.groupsEach * std::max(target.multiprocessors, 1) / groups;
     splits = std::clamp<int64_t>(std::min(wanted, keyTiles / 4), 1, 256);
     tilesPerSplit = std::max<int64_t>(1, ceilDivide(keyTiles, splits));
     splits = std::max<int64_t>(1, ceilDivide(keyTiles, tilesPerSplit));
@@ -192,19 +231,72 @@ kernels::Masks masksOf(const Problem& problem, const Operands& operands) {
   return masks;
 }
 
+// Bits of an element of a packed cache; floats have no scales.
+int64_t cacheBits(cpu::Precision format) {
+  static constexpr int64_t bits[] = {32, 6, 4, 8};
+  return bits[static_cast<int>(format)];
+}
+
+kernels::CacheView viewOf(const CacheShape& shape, Address panels, Address tail) {
+  kernels::CacheView view{};
+  view.panels = panels;
+  view.tail = tail;
+  view.panelBytes = static_cast<long long>(panelBytes(shape));
+  view.headBlocks = static_cast<int>(blocksOf(shape.headSize));
+  view.channels = static_cast<int>(blocksOf(shape.valueHeadSize) * kernels::kBlock);
+  view.valueSize = static_cast<int>(shape.valueHeadSize);
+  int64_t heads = shape.batch * shape.kvHeads;
+  view.headBytes = heads == 0 ? 0 : static_cast<int>(view.panelBytes / heads);
+  return view;
+}
+
+CacheShape shapeOf(const Problem& problem) {
+  return {problem.batch, problem.kvHeads, problem.headSize, problem.valueHeadSize, problem.cacheFormat};
+}
+
+// Of the Hadamard rotation; 0 where a head is not rotated.
+float rotationNorm(cpu::Precision precision, int64_t size) {
+  bool rotated = precision != cpu::Precision::kFloat32 && size > 0 && (size & (size - 1)) == 0;
+  return rotated ? static_cast<float>(1 / std::sqrt(static_cast<double>(size))) : 0.f;
+}
+
+template <typename Arguments>
+Launch launchOf(const std::string& kernel, int64_t x, int64_t y, int64_t z, uint32_t threads, const Arguments& arguments) {
+  Launch launch{kernel, {uint32_t(x), uint32_t(y), uint32_t(z)}, threads, 0, std::vector<uint8_t>(sizeof arguments)};
+  std::memcpy(launch.arguments.data(), &arguments, sizeof arguments);
+  return launch;
+}
+
 class Planner {
  public:
   Planner(const Problem& problem, const Target& target, const Operands& operands)
-      : problem_(problem), operands_(operands), route_(routeOf(problem, target)), layout_(problem, target, route_) {}
+      : problem_(problem),
+        operands_(operands),
+        route_(routeOf(problem, target)),
+        layout_(problem, target, route_),
+        view_(problem.cache ? viewOf(shapeOf(problem), operands.panels, operands.tail) : kernels::CacheView{}) {}
 
   Plan plan() {
     plan_.defines = route_.defines;
-    if (layout_.heads == 0 || layout_.rows == 0 || problem_.valueHeadSize == 0) return plan_;
+    if (layout_.heads == 0) return plan_;
+    if (problem_.cache) append();
+    if (layout_.rows == 0 || problem_.valueHeadSize == 0) return plan_;
     auto fold = static_cast<float>(problem_.scale * 1.4426950408889634);  // scale * log2(e)
-    quantiseRows(operands_.query, layout_.query, layout_.queryScales, layout_.rows, layout_.queryTiles, fold);
-    quantiseRows(operands_.key, layout_.key, layout_.keyScales, problem_.keyLength, layout_.keyTiles, 1);
-    quantiseValues();
-    attend();
+    quantiseRows(kernelName("quantise_rows", problem_.precision),
+                 rowsOf(operands_.query, layout_.query, layout_.queryScales, layout_.rows, layout_.queryTiles, fold));
+    if (decodes(problem_)) {
+      kernels::Decode decode{attendArguments(), view_};
+      launchAttend(decode);
+    } else {
+      if (problem_.cache) {
+        expand();
+      } else {
+        quantiseRows(kernelName("quantise_rows", problem_.precision),
+                     rowsOf(operands_.key, layout_.key, layout_.keyScales, problem_.keyLength, layout_.keyTiles, 1));
+        quantiseValues();
+      }
+      launchAttend(attendArguments());
+    }
     if (layout_.splits > 1) combine();
     return plan_;
   }
@@ -212,35 +304,82 @@ class Planner {
  private:
   template <typename Arguments>
   void launch(const std::string& kernel, int64_t x, int64_t y, int64_t z, uint32_t threads, const Arguments& arguments) {
-    if (x == 0 || y == 0 || z == 0) return;
-    Launch launch{kernel, {uint32_t(x), uint32_t(y), uint32_t(z)}, threads, 0, std::vector<uint8_t>(sizeof arguments)};
-    std::memcpy(launch.arguments.data(), &arguments, sizeof arguments);
-    plan_.launches.push_back(std::move(launch));
+    if (x > 0 && y > 0 && z > 0) plan_.launches.push_back(launchOf(kernel, x, y, z, threads, arguments));
   }
 
   Address scratch(size_t offset) const { return operands_.scratch + offset; }
 
-  std::string kernelName(const char* step) const {
-    return std::string(step) + "_" + route_.operands.name + "_" + recipeName(problem_.precision);
+  std::string kernelName(const char* step, cpu::Precision precision) const {
+    return std::string(step) + "_" + route_.operands.name + "_" + recipeName(precision);
   }
 
-  void quantiseRows(Address from, size_t codes, size_t scales, int64_t rows, int64_t tiles, float factor) {
-    kernels::QuantiseRows a{};
-    int64_t blocks = layout_.headBlocks, size = problem_.headSize;
-    a.from = from;
+  kernels::QuantiseRows rowsOf(Address from, size_t codes, size_t scales, int64_t rows, int64_t tiles, float factor) {
+    kernels::QuantiseRows a = rowsOf(from, rows, layout_.headBlocks, problem_.precision, factor);
     a.codes = scratch(codes);
     a.scales = scratch(scales);
-    a.rows = static_cast<int>(rows);
-    a.size = static_cast<int>(size);
-    a.blocks = static_cast<int>(blocks);
     a.tiles = static_cast<int>(tiles);
+    a.written = a.tiles * kernels::kTileRows;
+    return a;
+  }
+
+  kernels::QuantiseRows rowsOf(Address from, int64_t rows, int64_t blocks, cpu::Precision precision, float factor) {
+    kernels::QuantiseRows a{};
+    a.from = from;
+    a.rows = static_cast<int>(rows);
+    a.size = static_cast<int>(problem_.headSize);
+    a.blocks = static_cast<int>(blocks);
+    a.written = a.rows;
     a.rowsPerGroup = static_cast<int>(std::min<int64_t>(kernels::kQuantiseThreads / kernels::kRowThreads,
                                                         kernels::kStagedFloats / (blocks * (kernels::kBlock + 1))));
     a.factor = factor;
-    bool rotated = problem_.precision != cpu::Precision::kFloat32 && size > 0 && (size & (size - 1)) == 0;
-    a.norm = rotated ? static_cast<float>(1 / std::sqrt(static_cast<double>(size))) : 0.f;
-    launch(kernelName("quantise_rows"), ceilDivide(tiles * kernels::kTileRows, a.rowsPerGroup), layout_.heads, 1,
+    a.norm = rotationNorm(precision, problem_.headSize);
+    return a;
+  }
+
+  void quantiseRows(const std::string& kernel, const kernels::QuantiseRows& a) {
+    launch(kernel, ceilDivide(a.written, a.rowsPerGroup), layout_.heads, 1,
            kernels::kQuantiseThreads, a);
+  }
+
+  void append() {
+    int64_t count = problem_.keyLength - problem_.firstNewKey;
+    std::string format = recipeName(problem_.cacheFormat);
+    kernels::AppendKeys keys{};
+    keys.rows = rowsOf(operands_.key, count, view_.headBlocks, problem_.cacheFormat, 1);
+    keys.cache = view_;
+    keys.firstToken = static_cast<int>(problem_.firstNewKey);
+    launch("append_keys_" + format, ceilDivide(count, keys.rows.rowsPerGroup), layout_.heads, 1, kernels::kQuantiseThreads,
+           keys);
+    kernels::AppendValues values{};
+    values.from = operands_.value;
+    values.cache = view_;
+    values.firstToken = static_cast<int>(problem_.firstNewKey);
+    values.tokens = static_cast<int>(problem_.keyLength);
+    int64_t complete = problem_.keyLength / kPanelTokens - problem_.firstNewKey / kPanelTokens;
+    launch("append_values_" + format, ceilDivide(complete * view_.channels, kernels::kCacheThreads), layout_.heads, 1,
+           kernels::kCacheThreads, values);
+    int64_t last = std::max(problem_.firstNewKey, problem_.keyLength / kPanelTokens * kPanelTokens);
+    launch("append_tail", ceilDivide((problem_.keyLength - last) * problem_.valueHeadSize, kernels::kCacheThreads),
+           layout_.heads, 1, kernels::kCacheThreads, values);
+  }
+
+  void expand() {
+    kernels::Expand a{};
+    a.cache = view_;
+    a.tokens = static_cast<int>(problem_.keyLength);
+    a.blocks = static_cast<int>(layout_.headBlocks);
+    a.channels = static_cast<int>(layout_.channels);
+    a.tiles = static_cast<int>(layout_.keyTiles);
+    a.order = route_.operands.tokenOrder;
+    a.codes = scratch(layout_.key);
+    a.scales = scratch(layout_.keyScales);
+    int64_t threads = kernels::kCacheThreads, tiles = layout_.keyTiles;
+    launch(kernelName("expand_keys", problem_.cacheFormat),
+           ceilDivide(tiles * layout_.headBlocks * kernels::kTileRows, threads), layout_.heads, 1, threads, a);
+    a.codes = scratch(layout_.value);
+    a.scales = scratch(layout_.valueScales);
+    launch(kernelName("expand_values", problem_.cacheFormat), ceilDivide(tiles * 2 * layout_.channels, threads),
+           layout_.heads, 1, threads, a);
   }
 
   void quantiseValues() {
@@ -253,11 +392,11 @@ class Planner {
     a.channels = static_cast<int>(layout_.channels);
     a.tiles = static_cast<int>(layout_.keyTiles);
     a.order = route_.operands.tokenOrder;
-    launch(kernelName("quantise_values"), ceilDivide(layout_.keyTiles * 2 * layout_.channels, kernels::kQuantiseThreads),
+    launch(kernelName("quantise_values", problem_.precision), ceilDivide(layout_.keyTiles * 2 * layout_.channels, kernels::kQuantiseThreads),
            layout_.heads, 1, kernels::kQuantiseThreads, a);
   }
 
-  void attend() {
+  kernels::Attend attendArguments() {
     kernels::Attend a{};
     a.query = scratch(layout_.query);
     a.queryScales = route_.operands.scaleBytes ? scratch(layout_.queryScales) : 0;
@@ -277,8 +416,13 @@ class Planner {
     a.splits = static_cast<int>(layout_.splits);
     a.tilesPerSplit = static_cast<int>(layout_.tilesPerSplit);
     a.weightCarry = problem_.precision == cpu::Precision::kMxfp4 ? 15 : 0;
+    return a;
+  }
+
+  template <typename Arguments>
+  void launchAttend(const Arguments& arguments) {
     launch(route_.attend, ceilDivide(layout_.rows, route_.rowsPerGroup), layout_.heads,
-           layout_.splits * ceilDivide(layout_.channels, route_.channelsPerGroup), route_.threads, a);
+           layout_.splits * ceilDivide(layout_.channels, route_.channelsPerGroup), route_.threads, arguments);
   }
 
   void combine() {
@@ -297,13 +441,21 @@ class Planner {
   const Operands& operands_;
   Route route_;
   Layout layout_;
+  kernels::CacheView view_;
   Plan plan_;
 };
 
 }  // namespace
 
-size_t panelBytes(const CacheShape&) { return 0; }
-size_t tailBytes(const CacheShape&) { return 0; }
+size_t panelBytes(const CacheShape& shape) {
+  int64_t blocks = blocksOf(shape.headSize) * kernels::kBlock + blocksOf(shape.valueHeadSize) * kernels::kBlock;
+  int64_t blockBytes = kernels::kBlock * cacheBits(shape.format) / 8 + (shape.format == cpu::Precision::kFloat32 ? 0 : 1);
+  return static_cast<size_t>(shape.batch * shape.kvHeads * blocks * blockBytes);
+}
+
+size_t tailBytes(const CacheShape& shape) {
+  return static_cast<size_t>(shape.batch * shape.kvHeads * kPanelTokens * shape.valueHeadSize) * sizeof(float);
+}
 
 std::string unsupported(const Problem& problem, const Target& target) {
   if (problem.headSize > cpu::kLargestHeadSize || problem.valueHeadSize > cpu::kLargestHeadSize) {
@@ -311,6 +463,10 @@ std::string unsupported(const Problem& problem, const Target& target) {
   }
   if (problem.batch * problem.kvHeads > kMostGroups) return "more than 65535 key/value heads in a batch";
   if (problem.keyLength >= kernels::kNoWindow) return "more than 2^30 keys";
+  if (problem.cache && problem.cacheFormat != problem.precision &&
+      !(isByteFormat(problem.cacheFormat) && isByteFormat(problem.precision))) {
+    return std::string(recipeName(problem.precision)) + " on a cache in " + recipeName(problem.cacheFormat);
+  }
   Layout layout(problem, target, routeOf(problem, target));
   if (layout.rows >= std::numeric_limits<int32_t>::max() / 2) return "more than 2^30 queries of a key/value head";
   return "";
@@ -322,6 +478,25 @@ size_t scratchBytes(const Problem& problem, const Target& target) {
 
 Plan makePlan(const Problem& problem, const Target& target, const Operands& operands) {
   return Planner(problem, target, operands).plan();
+}
+
+Plan makeReadPlan(const CacheShape& shape, int64_t length, Address panels, Address tail, Address keys, Address values) {
+  Plan plan;
+  int format = static_cast<int>(shape.format);
+  plan.defines = {define("MXATTN_RECIPE", format), define("MXATTN_CACHE_RECIPE", format)};
+  kernels::ReadCache a{};
+  a.cache = viewOf(shape, panels, tail);
+  a.keys = keys;
+  a.values = values;
+  a.tokens = static_cast<int>(length);
+  a.size = static_cast<int>(shape.headSize);
+  a.norm = rotationNorm(shape.format, shape.headSize);
+  int64_t heads = shape.batch * shape.kvHeads;
+  if (length > 0 && heads > 0) {
+    plan.launches.push_back(launchOf(std::string("read_cache_") + recipeName(shape.format), length, heads, 1,
+                                     kernels::kDecodeThreads, a));
+  }
+  return plan;
 }
 
 }  // namespace mxattn::hip

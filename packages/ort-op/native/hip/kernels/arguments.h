@@ -33,6 +33,7 @@ struct QuantiseRows {
   Pointer codes;
   Pointer scales;
   int rows;
+  int written;  // rows and zeros behind them
   int size;
   int blocks;
   int tiles;
@@ -103,6 +104,68 @@ struct Attend {
 #define MXATTN_SIZES(size) size(2, 1) size(2, 2) size(4, 3) size(4, 4) size(6, 4) size(6, 6) size(8, 8)
 
 constexpr int kCombineThreads = 64;
+
+// A packed cache. Panels of 32 tokens of all heads; of each head in a panel
+//   keys          [block of the head][32 tokens][block bytes]
+//   values        [channel][block bytes], the block being the 32 tokens, in order
+//   key scales    [block of the head][32 tokens], E8M0; none at f32
+//   value scales  [channel]
+// Values of the last, incomplete panel are floats in the tail, [head][32 tokens][valueSize].
+struct CacheView {
+  Pointer panels;
+  Pointer tail;
+  long long panelBytes;
+  int headBytes;
+  int headBlocks;
+  int channels;
+  int valueSize;
+};
+
+// Rows of the new tokens; codes, scales and tiles are those of the cache.
+struct AppendKeys {
+  QuantiseRows rows;
+  CacheView cache;
+  int firstToken;
+};
+
+struct AppendValues {
+  Pointer from;  // [head][tokens - firstToken][valueSize]
+  CacheView cache;
+  int firstToken;
+  int tokens;
+};
+
+// A cache to operands of the products.
+struct Expand {
+  CacheView cache;
+  Pointer codes;
+  Pointer scales;
+  int tokens;
+  int blocks;    // of keys
+  int channels;  // of values
+  int tiles;
+  int order;
+};
+
+// A cache back to floats.
+struct ReadCache {
+  CacheView cache;
+  Pointer keys;
+  Pointer values;
+  int tokens;
+  int size;
+  float norm;  // of the Hadamard rotation of the keys; 0: none
+};
+
+constexpr int kCacheThreads = 256;
+constexpr int kDecodeThreads = 64;
+// Output channels of a thread that decodes, kDecodeThreads apart.
+constexpr int kDecodeChannels = 2;
+
+struct Decode {
+  Attend attend;
+  CacheView cache;
+};
 
 struct Combine {
   Pointer partial;

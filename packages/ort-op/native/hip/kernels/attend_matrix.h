@@ -79,9 +79,9 @@ struct HalfRow {
   int half;
 
   MXATTN_INLINE static constexpr int keyOf(int i) {
-    return i / Engine::kResults * Engine::kRows + productRow(Engine::kOrder, i % Engine::kResults, 0);
+    return i / Engine::kResults * Engine::kRows + productRow(kMatrixOrder, i % Engine::kResults, 0);
   }
-  MXATTN_INLINE int firstKey() const { return productRow(Engine::kOrder, 0, half); }
+  MXATTN_INLINE int firstKey() const { return productRow(kMatrixOrder, 0, half); }
   MXATTN_INLINE float largestOfRow(float x) const {
     return maximum(x, fromBits(static_cast<unsigned>(exchanged(static_cast<int>(bitsOf(x)), Engine::kRows))));
   }

@@ -15,7 +15,6 @@ namespace mxattn::hip::kernels {
 struct Matrix {
   static constexpr int kWave = 64;
   static constexpr int kRows = 32;
-  static constexpr int kOrder = kOrderMfma;
   typedef int Products __attribute__((vector_size(64)));
   using Fragment = Words4;
 
@@ -51,7 +50,6 @@ struct Matrix {
 struct Matrix {
   static constexpr int kWave = 32;
   static constexpr int kRows = 16;
-  static constexpr int kOrder = kOrderGfx11;
   typedef int Products __attribute__((vector_size(32)));
   typedef int Operand __attribute__((vector_size(16)));
   // Both halves of the wave have the same.
@@ -88,7 +86,6 @@ struct Matrix {
 struct Matrix {
   static constexpr int kWave = 32;
   static constexpr int kRows = 16;
-  static constexpr int kOrder = kOrderGfx12;
   typedef int Products __attribute__((vector_size(32)));
   typedef int Operand __attribute__((vector_size(8)));
   using Fragment = Words4;
@@ -119,7 +116,6 @@ template <int kRecipe, int kHeadBlocks, int kValueBlocks>
 struct MatrixEngine {
   static constexpr int kWave = Matrix::kWave;
   static constexpr int kRows = Matrix::kRows;
-  static constexpr int kOrder = Matrix::kOrder;
   static constexpr int kResults = kRows * kRows / kWave;
   static constexpr int kWaves = 128 / kRows;
   static constexpr int kBlockBytes = 32;
@@ -148,7 +144,7 @@ struct MatrixEngine {
 
   MXATTN_INLINE void scores(const Byte* keys, const Byte* keyScales, float seed, float (&score)[kScores]) const {
     auto scale = reinterpret_cast<const float*>(keyScales);
-    int first = lane, firstScale = productRow(kOrder, 0, half);
+    int first = lane, firstScale = productRow(kMatrixOrder, 0, half);
     MXATTN_UNROLL
     for (int part = 0; part < kTileRows / kRows; part++) {
       begin(first);
@@ -162,7 +158,7 @@ struct MatrixEngine {
         auto products = Matrix::multiply(Matrix::load(keys + (row + first) * kBlockBytes, half), query[b]);
         MXATTN_UNROLL
         for (int i = 0; i < kResults; i++) {
-          s[i] = fma(static_cast<float>(products[i]), scale[row + firstScale + productRow(kOrder, i, 0)] * queryScale[b], s[i]);
+          s[i] = fma(static_cast<float>(products[i]), scale[row + firstScale + productRow(kMatrixOrder, i, 0)] * queryScale[b], s[i]);
           finish(s[i]);
         }
       }
@@ -191,7 +187,7 @@ struct MatrixEngine {
       for (int w = 0; w < 4; w++) total = dot4(static_cast<int>(codes[w]), 0x01010101, total);
       sum = fma(static_cast<float>(total), weightScale, sum);
       typename Matrix::Fragment weights = Matrix::weights(codes, half);
-      int first = lane, firstScale = productRow(kOrder, 0, half);
+      int first = lane, firstScale = productRow(kMatrixOrder, 0, half);
       MXATTN_UNROLL
       for (int part = 0; part < kChannels / kRows; part++) {
         begin(first);
@@ -201,7 +197,7 @@ struct MatrixEngine {
         MXATTN_UNROLL
         for (int i = 0; i < kResults; i++) {
           float& o = out[part * kResults + i];
-          o = fma(static_cast<float>(products[i]), scale[channel + firstScale + productRow(kOrder, i, 0)] * weightScale, o);
+          o = fma(static_cast<float>(products[i]), scale[channel + firstScale + productRow(kMatrixOrder, i, 0)] * weightScale, o);
           finish(o);
         }
       }

@@ -35,7 +35,6 @@ template <int kRecipe, int kHeadBlocks, int kValueBlocks>
 struct MatrixEngine {
   static constexpr int kWave = 64;
   static constexpr int kRows = 32;
-  static constexpr int kOrder = kOrderMfma;
   static constexpr int kResults = 16;
   static constexpr int kWaves = 8;
   static constexpr int kBlockBytes = PackedBlocks<kRecipe, false>::kBytes;

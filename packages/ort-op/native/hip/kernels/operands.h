@@ -92,6 +92,17 @@ MXATTN_INLINE constexpr int productRow(int order, int i, int half) {
   return 8 * half + i;
 }
 
+// Of this architecture's matrix instructions.
+#if defined(MXATTN_GFX950) || defined(MXATTN_GFX942) || defined(MXATTN_GFX90A)
+constexpr int kMatrixOrder = kOrderMfma;
+#elif defined(MXATTN_GFX11)
+constexpr int kMatrixOrder = kOrderGfx11;
+#elif defined(MXATTN_GFX12)
+constexpr int kMatrixOrder = kOrderGfx12;
+#else
+constexpr int kMatrixOrder = kInOrder;
+#endif
+
 // Token of a block at a position of its values. Lanes of half h have the weights of positions 16h to 16h + 15.
 MXATTN_INLINE int tokenAt(int order, int position) {
   int half = position / 16, i = position % 16;

@@ -13,14 +13,20 @@ MXATTN_INLINE void storeWords(Byte* to, const unsigned (&words)[kWords]) {
 // Of one row in shared memory: one more float after every 32, so that blocks begin in different banks.
 MXATTN_INLINE int staged(int channel) { return channel + channel / kBlock; }
 
+struct Placed {
+  Byte* codes;
+  Byte* scale;
+};
+
 // Rows to blocks along the head: fold, Hadamard rotation, quantisation. Sixteen threads have a row.
-template <typename Blocks>
-MXATTN_INLINE void quantiseRows(const QuantiseRows& a) {
+// place(head, row, block) says where codes and scale go.
+template <typename Blocks, typename Place>
+MXATTN_INLINE void quantiseRows(const QuantiseRows& a, const Place& place) {
   MXATTN_SHARED float elements[kStagedFloats];
   int padded = a.blocks * kBlock;
   int slot = threadIndex() / kRowThreads, thread = threadIndex() % kRowThreads;
   int head = groupY(), row = groupX() * a.rowsPerGroup + slot;
-  bool mine = slot < a.rowsPerGroup && row < a.tiles * kTileRows;
+  bool mine = slot < a.rowsPerGroup && row < a.written;
   float* x = elements + (mine ? slot : 0) * (padded + a.blocks);
   if (mine) {
     const float* from = at<const float>(a.from) + (static_cast<long long>(head) * a.rows + row) * a.size;
@@ -50,10 +56,19 @@ MXATTN_INLINE void quantiseRows(const QuantiseRows& a) {
     unsigned words[Blocks::kBytes / 4];
     typename Blocks::Scale scale{};
     Blocks::encode(block, largest, words, scale);
-    long long place = ((static_cast<long long>(head) * a.tiles + row / kTileRows) * a.blocks + b) * kTileRows + row % kTileRows;
-    storeWords(at<Byte>(a.codes) + place * Blocks::kBytes, words);
-    if (Blocks::kScales) at<typename Blocks::Scale>(a.scales)[place] = scale;
+    Placed to = place(head, row, b);
+    storeWords(to.codes, words);
+    if (Blocks::kScales) *reinterpret_cast<typename Blocks::Scale*>(to.scale) = scale;
   }
+}
+
+template <typename Blocks>
+MXATTN_INLINE void quantiseRows(const QuantiseRows& a) {
+  quantiseRows<Blocks>(a, [&a](int head, int row, int block) {
+    long long tile = static_cast<long long>(head) * a.tiles + row / kTileRows;
+    long long place = (tile * a.blocks + block) * kTileRows + row % kTileRows;
+    return Placed{at<Byte>(a.codes) + place * Blocks::kBytes, at<Byte>(a.scales) + place * sizeof(typename Blocks::Scale)};
+  });
 }
 
 // Values to blocks along the tokens. A thread has a channel of a block.

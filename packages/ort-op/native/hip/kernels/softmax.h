@@ -35,6 +35,24 @@ struct RowState {
 
   MXATTN_INLINE bool started() const { return reference > -infinity(); }
 
+  MXATTN_INLINE float affine(float score) const {
+    return started() ? (score - (reference + kCorrection)) * kAffineUnits : -kAffineOffset;
+  }
+
+  // Takes a tile with this maximum; returns what has been accumulated so far is to be multiplied by.
+  MXATTN_INLINE float move(float top, bool nan) {
+    float before = reference;
+    if (nan || isNaN(before)) {
+      reference = notANumber();
+    } else if (before == -infinity()) {
+      reference = top;
+    } else if (top - before > kRollback) {
+      reference = top;
+      return exp2(before - top);
+    }
+    return 1.f;
+  }
+
   // What affine values start at.
   MXATTN_INLINE float seed() const { return -(reference + kCorrection) * kAffineUnits; }
 };
@@ -72,22 +90,9 @@ MXATTN_INLINE float affineValues(const Lanes& lanes, float (&score)[Lanes::kScor
     worst = larger(worst, static_cast<int>(bitsOf(score[i]) & 0x7fffffffu));
   }
   top = lanes.largestOfRow(top);
-  bool nan = lanes.largestOfRow(worst > 0x7f800000 ? 1.f : 0.f) > 0;
-  float before = state.reference, factor = 1;
-  if (nan || isNaN(before)) {
-    state.reference = notANumber();
-  } else if (before == -infinity()) {
-    state.reference = top;
-  } else if (top - before > kRollback) {
-    state.reference = top;
-    factor = exp2(before - top);
-  }
-  bool started = state.started();
-  float corrected = state.reference + kCorrection;
+  float factor = state.move(top, lanes.largestOfRow(worst > 0x7f800000 ? 1.f : 0.f) > 0);
   MXATTN_UNROLL
-  for (int i = 0; i < Lanes::kScores; i++) {
-    score[i] = started ? (score[i] - corrected) * kAffineUnits : -kAffineOffset;
-  }
+  for (int i = 0; i < Lanes::kScores; i++) score[i] = state.affine(score[i]);
   return factor;
 }
 
@@ -100,20 +105,22 @@ MXATTN_INLINE unsigned largestWeight(const float* affine) {
   return weightBits(top);
 }
 
-// E2M3 weights as integers of at most 60, four a word, by affine values. `inverse` takes the unit of the block to 1.
+// The E2M3 weight, as an integer of at most 60, of an affine value. `inverse` takes the unit of its block to 1.
+MXATTN_INLINE int integerWeight(float affine, float inverse) {
+  float x = fromBits(weightBits(affine) << 16) * inverse;
+  // Adding 1.5 * 2^20 times the power of two rounds to 4 significant bits, below 8 to integers.
+  float magic = fromBits((bitsOf(maximum(x, 8.f)) & 0x7f800000u) + 0x0a400000u);
+  return static_cast<int>(minimum((x + magic) - magic, 60.f));
+}
+
+// Those of several affine values, four a word.
 template <int kCount>
 MXATTN_INLINE void integerWeights(const float* affine, float inverse, unsigned* words) {
   MXATTN_UNROLL
   for (int w = 0; w < kCount / 4; w++) {
     unsigned word = 0;
     MXATTN_UNROLL
-    for (int i = 0; i < 4; i++) {
-      float x = fromBits(weightBits(affine[4 * w + i]) << 16) * inverse;
-      // Adding 1.5 * 2^20 times the power of two rounds to 4 significant bits, below 8 to integers.
-      float magic = fromBits((bitsOf(maximum(x, 8.f)) & 0x7f800000u) + 0x0a400000u);
-      float step = minimum((x + magic) - magic, 60.f);
-      word |= static_cast<unsigned>(static_cast<int>(step)) << (8 * i);
-    }
+    for (int i = 0; i < 4; i++) word |= static_cast<unsigned>(integerWeight(affine[4 * w + i], inverse)) << (8 * i);
     words[w] = word;
     finish(words[w]);
   }

@@ -135,20 +135,30 @@ struct Data {
   }
 };
 
+const mxattn::cpu::Parallel serial{nullptr, [](void*, size_t count, void* task, void (*call)(void*, size_t)) {
+                                     for (size_t i = 0; i < count; i++) call(task, i);
+                                   }};
+
 std::vector<float> onCpu(Data& data, Precision precision) {
   std::vector<float> out(data.outSize(), 7.f);
   Problem problem = data.problem;
   problem.precision = precision;
   problem.out = out.data();
-  mxattn::cpu::Parallel serial{nullptr, [](void*, size_t count, void* task, void (*call)(void*, size_t)) {
-                                 for (size_t i = 0; i < count; i++) call(task, i);
-                               }};
   mxattn::cpu::Scratch scratch;
   mxattn::cpu::portable::run(problem, serial, scratch);
   return out;
 }
 
 Address addressOf(const void* p) { return reinterpret_cast<uintptr_t>(p); }
+
+void launchAll(const mxattn::hip::Plan& plan, const Target& target) {
+  for (const auto& launch : plan.launches) {
+    if (!mxattn::hip::emulated::run(target.architecture, launch.kernel, launch.groups, launch.threads, launch.sharedBytes,
+                                    launch.arguments.data(), launch.arguments.size())) {
+      throw std::runtime_error("no kernel " + launch.kernel);
+    }
+  }
+}
 
 std::vector<float> emulated(const Data& data, const Target& target) {
   std::vector<float> out(data.outSize(), 7.f);
@@ -160,12 +170,7 @@ std::vector<float> emulated(const Data& data, const Target& target) {
                                  addressOf(data.value.data()), addressOf(data.bias.data()),
                                  addressOf(data.sinks.data()), addressOf(out.data()),
                                  (addressOf(scratch.data()) + 255) / 256 * 256};
-  for (const auto& launch : mxattn::hip::makePlan(data.problem, target, operands).launches) {
-    if (!mxattn::hip::emulated::run(target.architecture, launch.kernel, launch.groups, launch.threads, launch.sharedBytes,
-                                    launch.arguments.data(), launch.arguments.size())) {
-      throw std::runtime_error("no kernel " + launch.kernel);
-    }
-  }
+  launchAll(mxattn::hip::makePlan(data.problem, target, operands), target);
   return out;
 }
 
@@ -181,17 +186,100 @@ double relativeError(const std::vector<float>& a, const std::vector<float>& b) {
   return norm > 0 ? std::sqrt(difference / norm) : difference;
 }
 
-bool check(const Target& target, const Case& c, Precision precision) {
+// A cache to which tokens are appended: `first` of them without queries, then those up to each length with `queries` queries.
+struct CacheCase {
+  const char* name;
+  int64_t first;
+  std::vector<int64_t> lengths;
+  int64_t queries;
+  int64_t heads = 4, kvHeads = 2, headSize = 64, valueHeadSize = 64;
+};
+
+const CacheCase cacheCases[] = {
+    {.name = "cache: a token each", .first = 30, .lengths = {31, 32, 33, 34}, .queries = 1},
+    {.name = "cache: empty at first", .first = 0, .lengths = {1, 70, 71}, .queries = 1},
+    {.name = "cache: long", .first = 500, .lengths = {501}, .queries = 1, .headSize = 128, .valueHeadSize = 128},
+    {.name = "cache: 3 queries", .first = 100, .lengths = {103, 133}, .queries = 3, .headSize = 80, .valueHeadSize = 40},
+    {.name = "cache: many queries", .first = 100, .lengths = {140}, .queries = 40},
+    {.name = "cache: head 160/256", .first = 100, .lengths = {101}, .queries = 1, .headSize = 160, .valueHeadSize = 256},
+};
+
+// Rows [from, to) of every head of [heads, length, size].
+std::vector<float> slice(const std::vector<float>& all, int64_t heads, int64_t size, int64_t from, int64_t to) {
+  int64_t length = int64_t(all.size()) / heads / size;
+  std::vector<float> part;
+  for (int64_t h = 0; h < heads; h++) {
+    part.insert(part.end(), all.begin() + (h * length + from) * size, all.begin() + (h * length + to) * size);
+  }
+  return part;
+}
+
+double checkCache(const Target& target, const CacheCase& c, Precision precision) {
+  constexpr int64_t kBatch = 2;
+  int64_t heads = kBatch * c.kvHeads, most = c.lengths.back();
+  auto query = normal(kBatch * c.heads * c.queries * c.headSize, 1), key = normal(heads * most * c.headSize, 2),
+       value = normal(heads * most * c.valueHeadSize, 3);
+  mxattn::hip::CacheShape shape{kBatch, c.kvHeads, c.headSize, c.valueHeadSize, precision};
+  std::vector<uint8_t> panels(mxattn::hip::panelBytes(shape) * ((most + 31) / 32)), tail(mxattn::hip::tailBytes(shape));
+  mxattn::cpu::Tiles cached{};
+  int64_t length = 0;
+  double worst = 0;
+  std::vector<int64_t> lengths = c.lengths;
+  lengths.insert(lengths.begin(), c.first);
+  for (size_t step = 0; step < lengths.size(); step++) {
+    int64_t next = lengths[step], queries = step == 0 ? 0 : std::min(c.queries, next);
+    auto newQuery = slice(query, kBatch * c.heads, c.headSize, 0, queries);
+    auto newKey = slice(key, heads, c.headSize, length, next), newValue = slice(value, heads, c.valueHeadSize, length, next);
+    auto allKey = slice(key, heads, c.headSize, 0, next), allValue = slice(value, heads, c.valueHeadSize, 0, next);
+    std::vector<float> out(kBatch * c.heads * queries * c.valueHeadSize, 7.f), expected = out;
+    Problem p{newQuery.data(), allKey.data(), allValue.data(), expected.data(), kBatch, c.heads, c.kvHeads, queries, next,
+              c.headSize, c.valueHeadSize, 1 / std::sqrt(float(c.headSize)), precision};
+    p.causal = true;
+    if (queries > 0) {
+      if (precision == kMxfp8) {
+        Target plain{"generic", 64, 4, 65536};
+        std::vector<uint8_t> scratch(mxattn::hip::scratchBytes(p, plain) + 256);
+        mxattn::hip::Operands operands{addressOf(newQuery.data()), addressOf(allKey.data()), addressOf(allValue.data()), 0, 0,
+                                       addressOf(expected.data()), (addressOf(scratch.data()) + 255) / 256 * 256};
+        launchAll(mxattn::hip::makePlan(p, plain, operands), plain);
+      } else {
+        mxattn::cpu::Scratch memory;
+        mxattn::cpu::portable::run(p, serial, memory);
+      }
+    }
+    p.cache = &cached;
+    p.cacheFormat = precision;
+    p.firstNewKey = length;
+    std::vector<uint8_t> scratch(mxattn::hip::scratchBytes(p, target) + 256, 0xff);
+    mxattn::hip::Operands operands{addressOf(newQuery.data()), addressOf(newKey.data()), addressOf(newValue.data()), 0, 0,
+                                   addressOf(out.data()), (addressOf(scratch.data()) + 255) / 256 * 256,
+                                   addressOf(panels.data()), addressOf(tail.data())};
+    launchAll(mxattn::hip::makePlan(p, target, operands), target);
+    length = next;
+    worst = std::max(worst, relativeError(out, expected));
+    std::vector<float> keys(allKey.size(), 7.f), values(allValue.size(), 7.f);
+    launchAll(mxattn::hip::makeReadPlan(shape, length, addressOf(panels.data()), addressOf(tail.data()),
+                                        addressOf(keys.data()), addressOf(values.data())), target);
+    double bound = precision == Precision::kFloat32 ? 1e-6 : precision == Precision::kMxfp4 ? 0.2 : 0.06;
+    if (!(relativeError(keys, allKey) < bound) || !(relativeError(values, allValue) < bound)) return 88;
+  }
+  return worst;
+}
+
+bool report(bool good, const Target& target, Precision precision, const char* name, double error) {
   static const char* const names[] = {"f32", "mxfp6", "mxfp4", "mxfp8"};
+  std::printf("%s %-8s %-6s %-22s %.2e\n", good ? "ok  " : "FAIL", target.architecture.c_str(), names[int(precision)], name,
+              error);
+  return good;
+}
+
+bool check(const Target& target, const Case& c, Precision precision) {
   Data data(c, precision);
   // The CPU has no mxfp8; MXFP6 is as near.
   bool exact = precision != kMxfp8;
   double bound = !exact ? 0.3 : precision == Precision::kFloat32 ? 2e-5 : 1e-3;
   double error = relativeError(emulated(data, target), onCpu(data, exact ? precision : Precision::kMxfp6));
-  bool good = error < bound;
-  std::printf("%s %-8s %-6s %-22s %.2e\n", good ? "ok  " : "FAIL", target.architecture.c_str(), names[int(precision)], c.name,
-              error);
-  return good;
+  return report(error < bound, target, precision, c.name, error);
 }
 
 }  // namespace
@@ -204,6 +292,10 @@ int main(int count, char** arguments) {
     Target target{architecture, architecture[3] == '1' ? 32 : 64, 4, 65536};
     for (Precision precision : {Precision::kFloat32, Precision::kMxfp6, Precision::kMxfp4, kMxfp8}) {
       for (const Case& c : cases) failures += !check(target, c, precision);
+      for (const CacheCase& c : cacheCases) {
+        double error = checkCache(target, c, precision);
+        failures += !report(error < (precision == Precision::kFloat32 ? 2e-5 : 1e-3), target, precision, c.name, error);
+      }
     }
   }
   std::printf("%d failures\n", failures);
