@@ -50,34 +50,45 @@ describe.skipIf('missing' in built)('a key/value cache on the GPU', () => {
     return outputs;
   }
 
-  it.each(['f32', 'mxfp6', 'mxfp4'] as const)('gives what tensors give: %s', async (precision) => {
+  it.each([
+    ['f32', 1e-5, 1e-6],
+    ['mxfp8', 0.02, 0.06],
+    ['mxfp6', 0.02, 0.06],
+    ['mxfp4', 0.05, 0.2],
+  ] as const)('gives what tensors give: %s', async (precision, error, formatError) => {
     const tensors = await open({ precision, device: 'gpu', kvCache: 'tensors' });
     const native = await open({ precision, device: 'gpu' });
     expect(native.report.kvCache).toBe('native');
     let [a, b] = [await run(tensors, someTokens(30)), await run(native, someTokens(30))];
-    for (const ids of [[7], [1, 2, 3], [8], [9]]) {
+    // Over the border of a panel, and with queries enough for the other kernels.
+    for (const ids of [[7], [1, 2, 3], [8], someTokens(9), [9]]) {
       [a, b] = [await run(tensors, ids, a), await run(native, ids, b)];
-      expect(sameBytes(floats(b.logits), floats(a.logits))).toBe(true);
+      expect(relativeError(floats(b.logits), floats(a.logits))).toBeLessThan(error);
     }
     for (const name of ['present.0.key', 'present.7.value']) {
-      expect(sameBytes(await downloaded(b[name]), await downloaded(a[name]))).toBe(true);
+      expect(relativeError(await downloaded(b[name]), await downloaded(a[name]))).toBeLessThan(formatError);
     }
   });
 
-  it('used twice, or taken up behind its end, goes two ways', async () => {
-    const tensors = await open({ device: 'gpu', kvCache: 'tensors' });
-    const native = await open({ device: 'gpu' });
-    const [a, b] = [await run(tensors, someTokens(40)), await run(native, someTokens(40))];
-    await run(native, [1, 2, 3], await run(native, [5], b));
+  it.each([
+    ['f32', 0],
+    ['mxfp4', 0.1],
+  ] as const)('used twice, or taken up behind its end, goes two ways: %s', async (precision, error) => {
+    const native = await open({ precision, device: 'gpu' });
+    const cache = await run(native, someTokens(40));
+    const expected = [];
     for (const token of [9, 11]) {
-      const expected = floats((await run(tensors, [token], a)).logits);
-      expect(sameBytes(floats((await run(native, [token], b)).logits), expected)).toBe(true);
+      const again = await run(native, [token], await run(native, someTokens(40)));
+      expected.push(floats(again.logits));
     }
-    const together = await Promise.all([9, 11].map((token) => run(native, [token], b)));
-    for (const [i, token] of [9, 11].entries()) {
-      const expected = floats((await run(tensors, [token], a)).logits);
-      expect(sameBytes(floats(together[i]!.logits), expected)).toBe(true);
-    }
+    const together = await Promise.all([9, 11].map((token) => run(native, [token], cache)));
+    for (const i of [0, 1]) expect(sameBytes(floats(together[i]!.logits), expected[i]!)).toBe(true);
+    // One of them has continued the cache itself, which goes on into the next panel.
+    await run(native, someTokens(30), together[0]!);
+    await run(native, someTokens(30), together[1]!);
+    // The values of the panel that is continued are those of its codes.
+    const far = floats((await run(native, [9], cache)).logits);
+    expect(relativeError(far, expected[0]!)).toBeLessThanOrEqual(error);
   });
 
   it('takes in a cache of tensors', async () => {
@@ -85,7 +96,7 @@ describe.skipIf('missing' in built)('a key/value cache on the GPU', () => {
     const native = await open({ device: 'gpu' });
     const before = await run(tensors, someTokens(40));
     const expected = floats((await run(tensors, [3], before)).logits);
-    expect(sameBytes(floats((await run(native, [3], before)).logits), expected)).toBe(true);
+    expect(relativeError(floats((await run(native, [3], before)).logits), expected)).toBeLessThan(0.02);
   });
 
   it('allocates by doubling and gives all back', async () => {
@@ -99,13 +110,17 @@ describe.skipIf('missing' in built)('a key/value cache on the GPU', () => {
     }
     // After the first steps there is room for a while.
     expect(new Set(allocations.slice(-8)).size).toBe(1);
-    expect(kvCacheBytes(cache['present.0.key'] as Tensor)).toBeGreaterThanOrEqual(8 * 2 * 76 * 2 * 64 * 4);
+    // 6.25 bits an element, twice as many panels as needed, and a panel of values in floats.
+    const floatBytes = 8 * 2 * 76 * 2 * 64 * 4;
+    const bytes = kvCacheBytes(cache['present.0.key'] as Tensor);
+    expect(bytes).toBeGreaterThan((floatBytes * 6.25) / 32);
+    expect(bytes).toBeLessThan((2 * floatBytes * 6.25) / 32 + 8 * 2 * 32 * 64 * 4);
     dispose();
     // What is left is the call's memory.
-    expect(driver.alive().memory! - before).toBeLessThanOrEqual(2);
+    expect(driver.alive().memory! - before).toBeLessThanOrEqual(3);
   });
 
-  it.each(['allocation', 'launch', 'copy-rows', 'copy'])(
+  it.each(['allocation', 'launch:1', 'launch:3', 'copy:1', 'copy:2', 'copy:3'])(
     'moves to the processor where the GPU fails and goes on there: %s',
     async (fault) => {
       const onGpu = await open({ precision: 'f32', device: 'gpu' });
@@ -113,9 +128,9 @@ describe.skipIf('missing' in built)('a key/value cache on the GPU', () => {
       let [a, b] = [await run(onGpu, someTokens(40)), await run(native, someTokens(40))];
       [a, b] = [await run(onGpu, [1], a), await run(native, [1], b)];
       // Allocations come again when a cache or the memory of a call has to grow.
-      const more = fault === 'allocation' ? someTokens(500) : [2, 3];
+      const more = someTokens(fault === 'allocation' ? 500 : 40);
       a = await run(onGpu, more, a);
-      driver.fault(fault === 'copy' ? 'copy:1' : fault);
+      driver.fault(fault);
       b = await run(native, more, b);
       driver.fault('');
       expect(native.report.device).toBe('cpu');

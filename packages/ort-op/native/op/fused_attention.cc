@@ -92,13 +92,19 @@ class Kernel {
   void attend(cpu::Problem problem, CacheLayer* cache, const cpu::Parallel& parallel) const {
     std::shared_ptr<GpuUse> gpu = op_.gpu.lock();
     hip::LayerCache* onGpu = cache ? cache->onGpu() : nullptr;
-    if (gpu && (!cache || onGpu) && gpu->attend(problem, onGpu)) return;
+    int64_t count = problem.keyLength - problem.firstNewKey;
+    if (gpu && onGpu) {
+      cpu::Problem cached = problem;
+      onGpu->describe(cached, count);
+      if (gpu->attend(cached, onGpu)) return;
+    } else if (gpu && !cache && gpu->attend(problem, nullptr)) {
+      return;
+    }
     if (problem.precision == hip::kMxfp8) {
       fail("precision mxfp8 needs a GPU" + (gpu ? ": " + gpu->fallback() : std::string(", and the session has none")));
     }
     if (!cache) return op_.build.kernel(problem, parallel, op_.scratch);
     cpu::LayerCache& onHost = cache->toHost(parallel, op_.scratch);
-    int64_t count = problem.keyLength - problem.firstNewKey;
     onHost.prepare(problem, count);
     op_.build.kernel(problem, parallel, op_.scratch);
     onHost.appended(count);

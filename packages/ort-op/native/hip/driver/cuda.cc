@@ -26,21 +26,6 @@ std::vector<std::string> compilerFiles() {
 #endif
 }
 
-// CUDA_MEMCPY2D
-struct RowCopy {
-  struct Side {
-    size_t x, y;
-    int kind;
-    void* host;
-    Address device;
-    void* array;
-    size_t pitch;
-  };
-  Side from, to;
-  size_t bytes, rows;
-};
-constexpr int kDeviceMemory = 2;
-
 class CudaApi : public DriverApi {
  public:
   CudaApi() : library_(driverFiles(), "install NVIDIA's driver") {
@@ -64,7 +49,7 @@ class CudaApi : public DriverApi {
     MXATTN_BIND(StreamSynchronize, "StreamSynchronize");
     MXATTN_BIND(MemcpyHtoDAsync, "MemcpyHtoDAsync_v2");
     MXATTN_BIND(MemcpyDtoHAsync, "MemcpyDtoHAsync_v2");
-    MXATTN_BIND(Memcpy2DAsync, "Memcpy2DAsync_v2");
+    MXATTN_BIND(MemcpyDtoDAsync, "MemcpyDtoDAsync_v2");
     MXATTN_BIND(EventCreate, "EventCreate");
     MXATTN_BIND(EventDestroy, "EventDestroy_v2");
     MXATTN_BIND(EventRecord, "EventRecord");
@@ -130,17 +115,8 @@ class CudaApi : public DriverApi {
   int copyOut(void* to, Address from, size_t bytes, Stream stream) override {
     return MemcpyDtoHAsync_(to, from, bytes, stream);
   }
-  int copyWithin(Address to, size_t toPitch, Address from, size_t fromPitch, size_t bytes, size_t rows,
-                 Stream stream) override {
-    RowCopy copy{};
-    copy.from.kind = copy.to.kind = kDeviceMemory;
-    copy.from.device = from;
-    copy.from.pitch = fromPitch;
-    copy.to.device = to;
-    copy.to.pitch = toPitch;
-    copy.bytes = bytes;
-    copy.rows = rows;
-    return Memcpy2DAsync_(&copy, stream);
+  int copyWithin(Address to, Address from, size_t bytes, Stream stream) override {
+    return MemcpyDtoDAsync_(to, from, bytes, stream);
   }
   int createEvent(void** event) override { return EventCreate_(event, kNoTiming); }
   int destroyEvent(void* event) override { return EventDestroy_(event); }
@@ -203,7 +179,7 @@ class CudaApi : public DriverApi {
   int (*StreamSynchronize_)(void*);
   int (*MemcpyHtoDAsync_)(Address, const void*, size_t, void*);
   int (*MemcpyDtoHAsync_)(void*, Address, size_t, void*);
-  int (*Memcpy2DAsync_)(const RowCopy*, void*);
+  int (*MemcpyDtoDAsync_)(Address, Address, size_t, void*);
   int (*EventCreate_)(void**, unsigned);
   int (*EventDestroy_)(void*);
   int (*EventRecord_)(void*, void*);

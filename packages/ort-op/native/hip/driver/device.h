@@ -63,8 +63,7 @@ class Device {
   // Host memory is to stay as it is until the copy is done.
   virtual void copyIn(Address to, const void* from, size_t bytes) = 0;
   virtual void copyOut(void* to, Address from, size_t bytes) = 0;
-  // `rows` rows of so many bytes, which begin at multiples of `toPitch` and `fromPitch` bytes.
-  virtual void copyWithin(Address to, size_t toPitch, Address from, size_t fromPitch, size_t bytes, size_t rows) = 0;
+  virtual void copyWithin(Address to, Address from, size_t bytes) = 0;
   // Waits until all that was queued is done.
   virtual void synchronize() = 0;
 

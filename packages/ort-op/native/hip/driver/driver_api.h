@@ -54,8 +54,7 @@ class DriverApi {
   virtual int synchronize(Stream stream) = 0;
   virtual int copyIn(Address to, const void* from, size_t bytes, Stream stream) = 0;
   virtual int copyOut(void* to, Address from, size_t bytes, Stream stream) = 0;
-  virtual int copyWithin(Address to, size_t toPitch, Address from, size_t fromPitch, size_t bytes, size_t rows,
-                         Stream stream) = 0;
+  virtual int copyWithin(Address to, Address from, size_t bytes, Stream stream) = 0;
 
   virtual int createEvent(void** event) = 0;
   virtual int destroyEvent(void* event) = 0;

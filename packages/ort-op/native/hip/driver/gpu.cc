@@ -151,9 +151,9 @@ void Gpu::copyOut(void* to, Address from, size_t bytes) {
   check(api_->copyOut(to, from, bytes, stream_), "copying from the GPU");
 }
 
-void Gpu::copyWithin(Address to, size_t toPitch, Address from, size_t fromPitch, size_t bytes, size_t rows) {
+void Gpu::copyWithin(Address to, Address from, size_t bytes) {
   makeCurrent();
-  check(api_->copyWithin(to, toPitch, from, fromPitch, bytes, rows, stream_), "copying within the GPU");
+  check(api_->copyWithin(to, from, bytes, stream_), "copying within the GPU");
 }
 
 void Gpu::synchronize() {

@@ -24,7 +24,7 @@ class Gpu : public Device {
   void freePinned(void* memory) noexcept override;
   void copyIn(Address to, const void* from, size_t bytes) override;
   void copyOut(void* to, Address from, size_t bytes) override;
-  void copyWithin(Address to, size_t toPitch, Address from, size_t fromPitch, size_t bytes, size_t rows) override;
+  void copyWithin(Address to, Address from, size_t bytes) override;
   void synchronize() override;
   std::unique_ptr<Event> createEvent() override;
   void record(Event& event) override;

@@ -63,7 +63,6 @@ class HipApi : public DriverApi {
     MXATTN_BIND(StreamDestroy);
     MXATTN_BIND(StreamSynchronize);
     MXATTN_BIND(MemcpyAsync);
-    MXATTN_BIND(Memcpy2DAsync);
     MXATTN_BIND(EventCreateWithFlags);
     MXATTN_BIND(EventDestroy);
     MXATTN_BIND(EventRecord);
@@ -116,9 +115,8 @@ class HipApi : public DriverApi {
   int copyOut(void* to, Address from, size_t bytes, Stream stream) override {
     return MemcpyAsync_(to, pointer(from), bytes, kDeviceToHost, stream);
   }
-  int copyWithin(Address to, size_t toPitch, Address from, size_t fromPitch, size_t bytes, size_t rows,
-                 Stream stream) override {
-    return Memcpy2DAsync_(pointer(to), toPitch, pointer(from), fromPitch, bytes, rows, kDeviceToDevice, stream);
+  int copyWithin(Address to, Address from, size_t bytes, Stream stream) override {
+    return MemcpyAsync_(pointer(to), pointer(from), bytes, kDeviceToDevice, stream);
   }
   int createEvent(void** event) override { return EventCreateWithFlags_(event, kNoTiming); }
   int destroyEvent(void* event) override { return EventDestroy_(event); }
@@ -170,7 +168,6 @@ class HipApi : public DriverApi {
   int (*StreamDestroy_)(void*);
   int (*StreamSynchronize_)(void*);
   int (*MemcpyAsync_)(void*, const void*, size_t, int, void*);
-  int (*Memcpy2DAsync_)(void*, size_t, const void*, size_t, size_t, size_t, int, void*);
   int (*EventCreateWithFlags_)(void**, unsigned);
   int (*EventDestroy_)(void*);
   int (*EventRecord_)(void*, void*);

@@ -27,31 +27,38 @@ class Engine {
   // Why a problem cannot be computed; empty if it can.
   std::string unsupported(const cpu::Problem& problem) const { return hip::unsupported(problem, facts().target); }
 
-  // problem.out = attention. With a cache, key and value are new tokens, from problem.firstNewKey on, that are appended to
-  // it. Calls take turns. Throws DeviceError; the cache is then as it was, unless the GPU is lost.
+  // problem.out = attention. With a cache, which has described itself in the problem, key and value are appended to it first.
+  // Calls take turns. Throws DeviceError; the cache is then as it was, unless the GPU is lost.
   void attend(const cpu::Problem& problem, LayerCache* cache = nullptr);
 
  private:
   friend class LayerCache;
 
-  Device& device() { return *device_; }
   // Makes `to` a copy of the first tokens.
   void copy(const LayerCache& from, int64_t length, LayerCache& to);
-  void read(const Buffer& memory, size_t offset, float* out, size_t bytes);
-  // Memory that a cache has done with.
-  void release(Buffer memory);
+  // Keys or values of all tokens, as floats; null: not them.
+  void read(const LayerCache& cache, float* keys, float* values);
+  // Frees its memory.
+  void release(LayerCache& cache);
 
-  // Makes a buffer that large; what it held is lost. Where the GPU has no more, memory of other calls is freed.
-  void grow(Buffer& buffer, size_t bytes);
+  // Makes room in a cache for so many tokens.
+  void reserve(LayerCache& cache, int64_t length);
+  // Puts back what a run that failed has overwritten.
+  void restore(LayerCache& cache) noexcept;
+  // Memory on the GPU: `wanted` bytes, or where it has no more, the call's memory is given up and it is `needed`.
+  Buffer allocate(size_t wanted, size_t needed);
+  void growWorkspace(size_t bytes);
   Module& module(const std::vector<std::string>& defines);
+  void launch(const Plan& plan, Module& code);
 
   const std::shared_ptr<Device> device_;
   std::mutex turn_;
   Staging staging_;
   // Operands and scratch of the call.
   Buffer workspace_;
-  // Where a cache goes next; then its old memory is the next one's.
-  Buffer spare_;
+  // A panel of keys and values as floats: what a run overwrites of a cache, or some of what is read when there is no memory
+  // left.
+  Buffer panel_;
   std::map<std::vector<std::string>, std::unique_ptr<Module>> modules_;
 };
 

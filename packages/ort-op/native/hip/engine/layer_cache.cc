@@ -7,45 +7,28 @@ namespace mxattn::hip {
 LayerCache::LayerCache(std::shared_ptr<Engine> engine, const CacheShape& shape)
     : engine_(std::move(engine)), shape_(shape) {}
 
-LayerCache::~LayerCache() { engine_->release(std::move(memory_)); }
+LayerCache::~LayerCache() { engine_->release(*this); }
 
-LayerCache::Places LayerCache::places(int64_t length) const {
-  size_t value = aligned(heads() * length * shape_.headSize * sizeof(float));
-  return {value, value + aligned(heads() * length * shape_.valueHeadSize * sizeof(float))};
-}
-
-void LayerCache::copy(const Buffer& to, int64_t length, Address key, Address value, int64_t count) const {
-  Places before = places(length_), after = places(length + count);
-  struct Part {
-    size_t from, to, size;
-    Address added;
-  };
-  const Part parts[] = {{0, 0, shape_.headSize * sizeof(float), key},
-                        {before.value, after.value, shape_.valueHeadSize * sizeof(float), value}};
-  Device& device = engine_->device();
-  for (const Part& part : parts) {
-    size_t pitch = (length + count) * part.size;
-    if (length > 0) {
-      device.copyWithin(to.at(part.to), pitch, memory_.at(part.from), length_ * part.size, length * part.size, heads());
-    }
-    if (count > 0) {
-      device.copyWithin(to.at(part.to) + length * part.size, pitch, part.added, count * part.size, count * part.size,
-                        heads());
-    }
-  }
+void LayerCache::describe(cpu::Problem& problem, int64_t count) const {
+  // Plans look at nothing of it but whether it is there.
+  static const cpu::Tiles onGpu{};
+  problem.cache = &onGpu;
+  problem.cacheFormat = shape_.format;
+  problem.firstNewKey = length_;
+  problem.keyLength = length_ + count;
 }
 
 void LayerCache::append(const float* key, const float* value, int64_t count) {
-  cpu::Problem nothing{};
-  nothing.batch = shape_.batch;
-  nothing.heads = nothing.kvHeads = shape_.kvHeads;
-  nothing.headSize = shape_.headSize;
-  nothing.valueHeadSize = shape_.valueHeadSize;
-  nothing.key = key;
-  nothing.value = value;
-  nothing.firstNewKey = length_;
-  nothing.keyLength = length_ + count;
-  engine_->attend(nothing, this);
+  cpu::Problem problem{};
+  problem.batch = shape_.batch;
+  problem.heads = problem.kvHeads = shape_.kvHeads;
+  problem.headSize = shape_.headSize;
+  problem.valueHeadSize = shape_.valueHeadSize;
+  problem.precision = shape_.format;
+  problem.key = key;
+  problem.value = value;
+  describe(problem, count);
+  engine_->attend(problem, this);
 }
 
 std::unique_ptr<LayerCache> LayerCache::fork(int64_t length) const {
@@ -54,12 +37,7 @@ std::unique_ptr<LayerCache> LayerCache::fork(int64_t length) const {
   return fork;
 }
 
-void LayerCache::readKeys(float* out) const {
-  engine_->read(memory_, 0, out, heads() * length_ * shape_.headSize * sizeof(float));
-}
-
-void LayerCache::readValues(float* out) const {
-  engine_->read(memory_, places(length_).value, out, heads() * length_ * shape_.valueHeadSize * sizeof(float));
-}
+void LayerCache::readKeys(float* out) const { engine_->read(*this, out, nullptr); }
+void LayerCache::readValues(float* out) const { engine_->read(*this, nullptr, out); }
 
 }  // namespace mxattn::hip

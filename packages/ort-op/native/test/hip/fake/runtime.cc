@@ -231,24 +231,6 @@ HIP int hipMemcpyAsync(void* to, const void* from, size_t bytes, int kind, void*
   return kSuccess;
 }
 
-HIP int hipMemcpy2DAsync(void* to, size_t toPitch, const void* from, size_t fromPitch, size_t bytes, size_t rows, int,
-                         void* stream) {
-  LOCKED;
-  if (fails("copy-rows")) return kInvalidValue;
-  if (bytes == 0 || rows == 0) return kSuccess;
-  if (bytes > toPitch || bytes > fromPitch || !onGpu(from, (rows - 1) * fromPitch + bytes) ||
-      !onGpu(to, (rows - 1) * toPitch + bytes)) {
-    return kInvalidValue;
-  }
-  static_cast<Stream*>(stream)->push([=] {
-    if (lost) return;
-    for (size_t row = 0; row < rows; row++) {
-      std::memcpy(static_cast<char*>(to) + row * toPitch, static_cast<const char*>(from) + row * fromPitch, bytes);
-    }
-  });
-  return kSuccess;
-}
-
 HIP int hipEventCreateWithFlags(void** event, unsigned) {
   LOCKED;
   if (fails("event")) return kOutOfMemory;
