@@ -144,8 +144,9 @@ Route routeOf(const Problem& problem, const Target& target) {
     route.operands = unit.operands;
     route.attend = std::string("attend_matrix_") + recipeName(problem.precision) + "_" + head + "x" + values;
     if (problem.bias || problem.softcap > 0) route.attend += "_adjusted";
-    route.threads = unit.threads;
-    route.rowsPerGroup = unit.rowsPerGroup;
+    bool small = size.head + size.values <= kernels::kMostBlocksOf8Waves;
+    route.threads = small ? unit.threads : std::min<uint32_t>(unit.threads, 256);
+    route.rowsPerGroup = small ? unit.rowsPerGroup : std::min<int64_t>(unit.rowsPerGroup, 128);
     route.headBlocks = size.head;
     route.valueBlocks = size.values;
     route.channelsPerGroup = size.values * kernels::kBlock;

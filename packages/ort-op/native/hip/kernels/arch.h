@@ -106,17 +106,13 @@ MXATTN_INLINE bool anyLane(bool x) {
 // What was computed of `done` comes before what is computed with `next`. Loops are unrolled, and compilers begin as many
 // iterations at once as there are, although registers do not suffice. A uniform value is the same for all lanes.
 #if defined(__CUDACC__)
-template <typename T>
-MXATTN_INLINE void finish(T& done) {
-  asm volatile("" : "+r"(reinterpret_cast<unsigned&>(done)));
-}
+MXATTN_INLINE void finish(float& done) { asm volatile("" : "+f"(done)); }
+MXATTN_INLINE void finish(unsigned& done) { asm volatile("" : "+r"(done)); }
 MXATTN_INLINE void begin(int& next) { asm volatile("" : "+r"(next)); }
 MXATTN_INLINE void beginUniform(int& next) { asm volatile("" : "+r"(next)); }
 #else
-template <typename T>
-MXATTN_INLINE void finish(T& done) {
-  asm volatile("" : "+v"(done));
-}
+MXATTN_INLINE void finish(float& done) { asm volatile("" : "+v"(done)); }
+MXATTN_INLINE void finish(unsigned& done) { asm volatile("" : "+v"(done)); }
 MXATTN_INLINE void begin(int& next) { asm volatile("" : "+v"(next)); }
 MXATTN_INLINE void beginUniform(int& next) { asm volatile("" : "+s"(next)); }
 #endif

@@ -70,6 +70,10 @@ struct Masks {
   float softcap;  // in log2 units; 0: none
 };
 
+// Blocks of heads and values together up to which a workgroup of gfx950 has 8 waves, of 256 registers a lane, and 256 query rows;
+// above, 4 waves of 512 registers and 128 rows.
+constexpr int kMostBlocksOf8Waves = 8;
+
 constexpr int kLaneThreads = 64;
 // Output channels of a lane.
 constexpr int kLaneChannels = 64;

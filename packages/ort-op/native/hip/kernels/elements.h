@@ -17,16 +17,13 @@ struct ElementFormat {
   float toInteger;
 };
 
-constexpr float kTwo20 = 1048576.f;
-constexpr ElementFormat kE2m3Floor = {0, 2, 1.5f * kTwo20, 1.f, 7.5f, 8.f};
-constexpr ElementFormat kE2m1Ceil = {0x3fffff, 2, 1.5f * 4 * kTwo20, 1.f, 6.f, 2.f};
-// The rule even2: rounds the magnitude to two significant bits first.
-constexpr ElementFormat kE4m3Even = {0x200000, 8, 1.5f * kTwo20, 0.015625f, 448.f, 0.f};
-constexpr ElementFormat kE4m3Ceil = {0x1fffff, 8, 1.5f * kTwo20, 0.015625f, 448.f, 0.f};
-
-// Of the rows (queries, keys) or the values of a recipe.
+// Of the rows (queries, keys) or the values of a recipe. E2M3 scales are rounded down, E2M1 scales up, those of E4M3 rows by the
+// rule even2, which rounds the magnitude to two significant bits first, those of E4M3 values up.
 MXATTN_INLINE constexpr ElementFormat elementFormat(int recipe, bool values) {
-  return recipe == kMxfp6 ? kE2m3Floor : recipe == kMxfp4 ? kE2m1Ceil : values ? kE4m3Ceil : kE4m3Even;
+  constexpr float kTwo20 = 1048576.f;
+  if (recipe == kMxfp6) return {0, 2, 1.5f * kTwo20, 1.f, 7.5f, 8.f};
+  if (recipe == kMxfp4) return {0x3fffff, 2, 1.5f * 4 * kTwo20, 1.f, 6.f, 2.f};
+  return {values ? 0x1fffffu : 0x200000u, 8, 1.5f * kTwo20, 0.015625f, 448.f, 0.f};
 }
 
 // E8M0 code of the scale of a block whose largest magnitude has these bits; 255 for a block with NaN or an infinity.

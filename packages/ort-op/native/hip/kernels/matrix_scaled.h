@@ -36,7 +36,7 @@ struct MatrixEngine {
   static constexpr int kWave = 64;
   static constexpr int kRows = 32;
   static constexpr int kResults = 16;
-  static constexpr int kWaves = 8;
+  static constexpr int kWaves = kHeadBlocks + kValueBlocks <= kMostBlocksOf8Waves ? 8 : 4;
   static constexpr int kBlockBytes = PackedBlocks<kRecipe, false>::kBytes;
   static constexpr int kScaleBytes = 1;
   static constexpr int kChannels = kValueBlocks * kBlock;
