@@ -210,8 +210,9 @@ describe('mxattn doctor', () => {
       'what' | 'works' | 'found' | 'remedy',
       string | boolean
     >[];
-    const gpu = findings.find(({ what }) => what === 'GPU')!;
-    const others = findings.filter((each) => each !== gpu);
+    const finding = (name: string) => findings.find(({ what }) => what === name)!;
+    const gpus = [finding('GPU kernels (HIP, CUDA)'), finding('WebGPU')];
+    const others = findings.filter((each) => !gpus.includes(each));
     expect(others.map(({ what, works }) => [what, works])).toEqual([
       ['Node.js', true],
       ['onnxruntime-node', true],
@@ -219,9 +220,12 @@ describe('mxattn doctor', () => {
       ['@huggingface/transformers', true],
     ]);
     // Machines differ in this.
-    expect(gpu.what).toBe('GPU');
-    expect(gpu.found).toMatch(gpu.works ? /f32: .*; mxfp6: .*; matrix units: / : /WebGPU|webgpu|adapter/);
-    expect(gpu.remedy === '').toBe(gpu.works);
+    const [native, webGpu] = gpus;
+    expect(native!.found).toMatch(native!.works ? /GPU 0: .*; compiled by (hiprtc|nvrtc) / : /HIP: |GPU 0: /);
+    expect(webGpu!.found).toMatch(
+      webGpu!.works ? /f32: .*; mxfp6: .*; matrix units: / : /WebGPU|webgpu|adapter/,
+    );
+    for (const gpu of gpus) expect(gpu.remedy === '').toBe(gpu.works);
     expect(mxattn('doctor').stdout).toContain('CPU kernel');
   });
 });
@@ -258,7 +262,7 @@ describe('mxattn', () => {
     [
       'a precision the kernel lacks',
       ['compare', llama, '--precision', 'efq4'],
-      /does not have precision efq4/,
+      /do not have precision efq4/,
     ],
     [
       'a precision and a schedule',

@@ -14,16 +14,19 @@ import { EMULATION_ERROR, FLOAT_ERROR } from './bounds.js';
 import { normal, relativeError, sameBytes } from './random.js';
 import { type Row, table } from './table.js';
 
-type Name = 'f32' | 'mxfp6' | 'mxfp4' | 'mxfp8';
+const everywhere = ['f32', 'mxfp6', 'mxfp4'] as const;
+type Name = (typeof everywhere)[number] | 'mxfp8';
 
 /** What differs between backends. */
 export interface SuiteOptions {
-  /** Default f32, mxfp6 and mxfp4. */
-  readonly precisions?: readonly Name[];
   /** Rows that the backend refuses, each with the reason. */
   readonly refused?: Readonly<Record<string, string>>;
   /** Rows left out here, each with the reason. */
   readonly skipped?: Readonly<Record<string, string>>;
+  /** The rows to run; default all. */
+  readonly rows?: readonly string[];
+  /** Default: what every kernel has. */
+  readonly precisions?: readonly Name[];
   /** Bound of the distance from the emulation; null where the backend weighs otherwise than the recipe says. */
   readonly emulationError?: number | null;
 }
@@ -54,14 +57,9 @@ const formatError = memo((row, name) => {
 
 /** Everything that a registered backend must get right. */
 export function conformance(backend: string, options: SuiteOptions = {}): void {
-  const {
-    precisions = ['f32', 'mxfp6', 'mxfp4'],
-    refused = {},
-    skipped = {},
-    emulationError = EMULATION_ERROR,
-  } = options;
+  const { refused = {}, skipped = {}, precisions = everywhere, emulationError = EMULATION_ERROR } = options;
   for (const [row, reason] of Object.entries(skipped)) console.warn(`skipped: ${backend}, ${row}: ${reason}`);
-  const rows = table.filter(({ name }) => !(name in skipped));
+  const rows = table.filter(({ name }) => !(name in skipped) && (options.rows?.includes(name) ?? true));
   describe(backend, () => {
     describe.each(precisions)('%s', (name) => {
       it.each(rows)('$name', async (row) => {

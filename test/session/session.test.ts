@@ -252,7 +252,7 @@ describe('bad input', () => {
     [
       'a precision the kernel lacks',
       () => createSession(DIFFUSION, { precision: 'efq4' }),
-      /does not have precision efq4; it has f32, mxfp6, mxfp4, mxfp8/,
+      /do not have precision efq4; they have f32, mxfp6, mxfp4, mxfp8/,
     ],
     [
       'an unknown backend',

@@ -18,8 +18,10 @@ export {
   type ValueSignature,
   writeModel,
 } from './model/index.js';
-export type { NativeFeed, NativeSession } from './native/addon.js';
+export type { GpuFacts, NativeFeed, NativeSession } from './native/addon.js';
 export { nativeBackend } from './native/backend.js';
+export { customOpLibrary } from './native/custom-op-library.js';
+export { gpuCompiler, type HipBackend, hipBackend, listGpus } from './native/gpus.js';
 export { addonStatus, isaLevels } from './native/isa.js';
 export { measurePeaks, openNativeSession } from './native/session.js';
 export {
@@ -38,6 +40,7 @@ export {
 } from './rewrite/index.js';
 export type { KvCacheFormat } from './session/cache-format.js';
 export { createSession } from './session/create.js';
+export type { SessionDevice } from './session/device.js';
 export { kvCacheBytes } from './session/kv-cache.js';
 export type { MxattnSessionOptions, SessionBackend } from './session/options.js';
 export type { SessionReport } from './session/report.js';

@@ -2,6 +2,7 @@
 #include <napi.h>
 
 #include "addon/attention.h"
+#include "addon/gpu.h"
 #include "addon/kv_cache.h"
 #include "addon/peaks.h"
 #include "addon/session.h"
@@ -31,6 +32,8 @@ static Napi::Object initialise(Napi::Env env, Napi::Object exports) {
   exports.Set("createSession", Napi::Function::New<createSession>(env));
   exports.Set("attention", Napi::Function::New<attention>(env));
   exports.Set("measurePeaks", Napi::Function::New<measurePeaks>(env));
+  exports.Set("listGpus", Napi::Function::New<listGpus>(env));
+  exports.Set("Gpu", defineGpu(env));
   exports.Set("KvCache", defineKvCache(env));
   exports.Set("isaLevels", Napi::Function::New<isaLevels>(env));
   exports.Set("runtimeVersion", Napi::Function::New<runtimeVersion>(env));

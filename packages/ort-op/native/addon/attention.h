@@ -1,7 +1,12 @@
-// The CPU kernel called directly on typed arrays: the `native` backend of @mxattn/core.
+// The kernels called directly on typed arrays: the backends of @mxattn/core.
 #pragma once
 
 #include <napi.h>
+
+#include <memory>
+
+#include "cpu/problem.h"
+#include "hip/engine/engine.h"
 
 namespace mxattn::addon {
 
@@ -12,5 +17,11 @@ namespace mxattn::addon {
 // bias?: Float32Array, biasStrides: [batch, head, query, key], sinks?: Float32Array }. Lengths are the caller's to
 // check. One thread, off the event loop.
 Napi::Value attention(const Napi::CallbackInfo& info);
+
+// The same on a GPU.
+Napi::Value attentionOnGpu(const Napi::CallbackInfo& info, std::shared_ptr<hip::Engine> engine);
+
+// A problem without its output.
+cpu::Problem readProblem(const Napi::Object& from);
 
 }  // namespace mxattn::addon

@@ -4,12 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "cpu/kv_cache.h"
+#include "op/cache_layer.h"
 
 namespace mxattn::addon {
 namespace {
 
-using Layers = std::vector<std::unique_ptr<cpu::LayerCache>>;
+using Layers = std::vector<std::unique_ptr<op::CacheLayer>>;
 
 class KvCache : public Napi::ObjectWrap<KvCache> {
  public:
@@ -33,12 +33,13 @@ class KvCache : public Napi::ObjectWrap<KvCache> {
     } else {
       Napi::Array shapes = info[0].As<Napi::Array>();
       cpu::Build build = cpu::chooseBuild(info[1].As<Napi::String>().Utf8Value());
+      std::shared_ptr<hip::Engine> gpu = info[2].IsNumber() ? engine(info) : nullptr;
       for (uint32_t i = 0; i < shapes.Length(); i++) {
         Napi::Object from = shapes.Get(i).As<Napi::Object>();
         auto integer = [&](const char* name) { return from.Get(name).As<Napi::Number>().Int64Value(); };
         cpu::CacheShape shape{integer("batch"), integer("kvHeads"), integer("headSize"), integer("valueHeadSize"),
                               static_cast<cpu::CacheFormat>(integer("format"))};
-        layers_.push_back(std::make_unique<cpu::LayerCache>(shape, build));
+        layers_.push_back(std::make_unique<op::CacheLayer>(shape, build, gpu));
       }
     }
     account(info.Env());
@@ -47,6 +48,22 @@ class KvCache : public Napi::ObjectWrap<KvCache> {
   ~KvCache() override { Napi::MemoryManagement::AdjustExternalMemory(Env(), -accounted_); }
 
  private:
+  // A GPU's error becomes JavaScript's.
+  template <typename Body>
+  static void guarded(Napi::Env env, Body&& body) {
+    try {
+      body();
+    } catch (const hip::DeviceError& error) {
+      throw Napi::Error::New(env, error.what());
+    }
+  }
+
+  static std::shared_ptr<hip::Engine> engine(const Napi::CallbackInfo& info) {
+    std::shared_ptr<hip::Engine> opened;
+    guarded(info.Env(), [&] { opened = hip::openEngine(info[2].As<Napi::Number>().Uint32Value()); });
+    return opened;
+  }
+
   // Tells the collector of memory that came or went.
   void account(Napi::Env env) {
     int64_t now = 0;
@@ -74,7 +91,9 @@ class KvCache : public Napi::ObjectWrap<KvCache> {
   Napi::Value fork(const Napi::CallbackInfo& info) {
     int64_t length = info[0].As<Napi::Number>().Int64Value();
     Layers copies;
-    for (const auto& layer : layers_) copies.push_back(layer->fork(length));
+    guarded(info.Env(), [&] {
+      for (const auto& layer : layers_) copies.push_back(layer->fork(length));
+    });
     return Value().Get("constructor").As<Napi::Function>().New({Napi::External<Layers>::New(info.Env(), &copies)});
   }
 
@@ -83,22 +102,25 @@ class KvCache : public Napi::ObjectWrap<KvCache> {
                            for (size_t i = 0; i < count; i++) call(task, i);
                          }};
     cpu::Scratch scratch;
-    layer(info).append(info[1].As<Napi::Float32Array>().Data(), info[2].As<Napi::Float32Array>().Data(),
-                       info[3].As<Napi::Number>().Int64Value(), serial, scratch);
+    op::CacheLayer& cache = layer(info);
+    guarded(info.Env(), [&] {
+      cache.append(info[1].As<Napi::Float32Array>().Data(), info[2].As<Napi::Float32Array>().Data(),
+                   info[3].As<Napi::Number>().Int64Value(), serial, scratch);
+    });
     account(info.Env());
   }
 
   Napi::Value keys(const Napi::CallbackInfo& info) {
-    cpu::LayerCache& cache = layer(info);
+    op::CacheLayer& cache = layer(info);
     Napi::Float32Array out = room(info.Env(), cache, cache.shape().headSize);
-    cache.readKeys(out.Data());
+    guarded(info.Env(), [&] { cache.readKeys(out.Data()); });
     return out;
   }
 
   Napi::Value values(const Napi::CallbackInfo& info) {
-    cpu::LayerCache& cache = layer(info);
+    op::CacheLayer& cache = layer(info);
     Napi::Float32Array out = room(info.Env(), cache, cache.shape().valueHeadSize);
-    cache.readValues(out.Data());
+    guarded(info.Env(), [&] { cache.readValues(out.Data()); });
     return out;
   }
 
@@ -107,13 +129,13 @@ class KvCache : public Napi::ObjectWrap<KvCache> {
     account(info.Env());
   }
 
-  cpu::LayerCache& layer(const Napi::CallbackInfo& info) {
+  op::CacheLayer& layer(const Napi::CallbackInfo& info) {
     uint32_t index = info[0].As<Napi::Number>().Uint32Value();
     if (index >= layers_.size()) throw Napi::Error::New(info.Env(), "this cache was released");
     return *layers_[index];
   }
 
-  static Napi::Float32Array room(Napi::Env env, const cpu::LayerCache& cache, int64_t size) {
+  static Napi::Float32Array room(Napi::Env env, const op::CacheLayer& cache, int64_t size) {
     const cpu::CacheShape& shape = cache.shape();
     return Napi::Float32Array::New(env, shape.batch * shape.kvHeads * cache.length() * size);
   }

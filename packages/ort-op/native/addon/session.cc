@@ -13,10 +13,12 @@
 namespace mxattn::addon {
 namespace {
 
-// Shared by the JavaScript object and the runs in flight, so that release() during a run is safe.
+// Shared by the JavaScript object, the runs in flight, so that release() during a run is safe, and their outputs.
 struct NativeSession {
-  NativeSession(const ort::Library& l, cpu::Build build)
-      : library(l), floatOp(l, build, ort::kFloat32), halfOp(l, build, ort::kFloat16) {}
+  NativeSession(const ort::Library& l, cpu::Build build, const std::shared_ptr<op::GpuUse>& gpu)
+      : library(l),
+        floatOp(l.functions, build, ort::kFloat32, gpu),
+        halfOp(l.functions, build, ort::kFloat16, gpu) {}
   ~NativeSession() {
     if (session) library.functions.ReleaseSession(session);
     if (domain) library.functions.ReleaseCustomOpDomain(domain);
@@ -29,8 +31,16 @@ struct NativeSession {
   ort::Session* session = nullptr;
 };
 
+// What can run. Outputs do not keep the GPU.
+struct OpenSession {
+  std::shared_ptr<NativeSession> native;
+  std::shared_ptr<op::GpuUse> gpu;
+};
+
 struct Options {
   std::string isa;
+  int gpu = -1;
+  bool gpuRequired = false;
   int intraOpThreads = 0;
   int interOpThreads = 0;
   int optimizationLevel = 99;
@@ -65,6 +75,8 @@ Options readOptions(const Napi::Object& from) {
   };
   text("isa", options.isa);
   text("logId", options.logId);
+  number("gpu", options.gpu);
+  flag("gpuRequired", options.gpuRequired);
   number("intraOpNumThreads", options.intraOpThreads);
   number("interOpNumThreads", options.interOpThreads);
   number("graphOptimizationLevel", options.optimizationLevel);
@@ -81,11 +93,12 @@ Options readOptions(const Napi::Object& from) {
   return options;
 }
 
-std::shared_ptr<NativeSession> openSession(const std::string& libraryPath, const Options& options, const void* model,
-                                           size_t size) {
+OpenSession openSession(const std::string& libraryPath, const Options& options, const void* model, size_t size) {
   const ort::Library& library = ort::openLibrary(libraryPath);
   const ort::Functions& ort = library.functions;
-  auto native = std::make_shared<NativeSession>(library, cpu::chooseBuild(options.isa));
+  std::shared_ptr<op::GpuUse> gpu;
+  if (options.gpu >= 0) gpu = std::make_shared<op::GpuUse>(options.gpu, options.gpuRequired);
+  auto native = std::make_shared<NativeSession>(library, cpu::chooseBuild(options.isa), gpu);
   ort::SessionOptions* raw;
   ort.check(ort.CreateSessionOptions(&raw));
   std::unique_ptr<ort::SessionOptions, void (*)(ort::SessionOptions*)> session(raw, ort.ReleaseSessionOptions);
@@ -112,7 +125,7 @@ std::shared_ptr<NativeSession> openSession(const std::string& libraryPath, const
   static std::mutex creating;
   std::lock_guard<std::mutex> alone(creating);
   ort.check(ort.CreateSessionFromArray(library.env, model, size, raw, &native->session));
-  return native;
+  return {std::move(native), std::move(gpu)};
 }
 
 struct Input {
@@ -148,11 +161,12 @@ size_t elementSize(ort::ElementType type) {
 
 class RunWorker : public Napi::AsyncWorker {
  public:
-  RunWorker(Napi::Env env, std::shared_ptr<NativeSession> session, std::vector<Input> inputs,
+  RunWorker(Napi::Env env, OpenSession session, std::vector<Input> inputs,
             std::vector<std::string> outputs, const Napi::Object& keepAlive)
       : Napi::AsyncWorker(env),
         deferred(Napi::Promise::Deferred::New(env)),
-        session_(std::move(session)),
+        session_(std::move(session.native)),
+        gpu_(std::move(session.gpu)),
         inputs_(std::move(inputs)),
         outputNames_(std::move(outputs)),
         inputMemory_(Napi::Persistent(keepAlive)) {}
@@ -255,6 +269,7 @@ class RunWorker : public Napi::AsyncWorker {
   }
 
   std::shared_ptr<NativeSession> session_;
+  std::shared_ptr<op::GpuUse> gpu_;
   std::vector<Input> inputs_;
   std::vector<std::string> outputNames_;
   // Keeps the feeds' memory until the run is over.
@@ -266,17 +281,19 @@ class Session : public Napi::ObjectWrap<Session> {
  public:
   static Napi::Function define(Napi::Env env) {
     return DefineClass(env, "NativeSession",
-                       {InstanceMethod<&Session::run>("run"), InstanceMethod<&Session::release>("release")});
+                       {InstanceMethod<&Session::run>("run"), InstanceMethod<&Session::release>("release"),
+                        InstanceAccessor<&Session::gpuInUse>("gpuInUse"),
+                        InstanceAccessor<&Session::gpuFallback>("gpuFallback")});
   }
 
   explicit Session(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Session>(info) {
-    session_ = *info[0].As<Napi::External<std::shared_ptr<NativeSession>>>().Data();
+    session_ = *info[0].As<Napi::External<OpenSession>>().Data();
   }
 
  private:
   Napi::Value run(const Napi::CallbackInfo& info) {
     Napi::Env env = info.Env();
-    if (!session_) throw Napi::Error::New(env, "this session was released");
+    if (!session_.native) throw Napi::Error::New(env, "this session was released");
     Napi::Array given = info[0].As<Napi::Array>();
     std::vector<Input> inputs;
     for (uint32_t i = 0; i < given.Length(); i++) {
@@ -302,9 +319,18 @@ class Session : public Napi::ObjectWrap<Session> {
     return promise;
   }
 
-  void release(const Napi::CallbackInfo&) { session_.reset(); }
+  void release(const Napi::CallbackInfo&) { session_ = {}; }
 
-  std::shared_ptr<NativeSession> session_;
+  Napi::Value gpuInUse(const Napi::CallbackInfo& info) {
+    return Napi::Boolean::New(info.Env(), session_.gpu && session_.gpu->inUse());
+  }
+
+  Napi::Value gpuFallback(const Napi::CallbackInfo& info) {
+    std::string why = session_.gpu ? session_.gpu->fallback() : "";
+    return why.empty() ? info.Env().Undefined() : Napi::String::New(info.Env(), why);
+  }
+
+  OpenSession session_;
 };
 
 struct EnvironmentData {
@@ -335,7 +361,7 @@ class CreateWorker : public Napi::AsyncWorker {
   void OnOK() override {
     Napi::HandleScope scope(Env());
     auto& data = *Env().GetInstanceData<EnvironmentData>();
-    auto handle = Napi::External<std::shared_ptr<NativeSession>>::New(Env(), &session_);
+    auto handle = Napi::External<OpenSession>::New(Env(), &session_);
     deferred.Resolve(data.sessionClass.New({handle}));
   }
 
@@ -350,7 +376,7 @@ class CreateWorker : public Napi::AsyncWorker {
   Napi::ObjectReference modelMemory_;
   const void* model_;
   size_t size_;
-  std::shared_ptr<NativeSession> session_;
+  OpenSession session_;
 };
 
 }  // namespace

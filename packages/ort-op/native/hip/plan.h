@@ -34,6 +34,7 @@ struct CacheShape {
 };
 
 constexpr int64_t kPanelTokens = 32;
+// A cache of n tokens has ceil(n / kPanelTokens) panels.
 // Bytes of one panel, all heads, keys and values.
 size_t panelBytes(const CacheShape& shape);
 size_t tailBytes(const CacheShape& shape);
@@ -48,7 +49,8 @@ struct Operands {
   Address out;
   // scratchBytes of memory, 256-byte aligned.
   Address scratch;
-  // With a cache: key and value are the new tokens, appended by the plan (see cpu::Problem::firstNewKey).
+  // With a cache, which is where cpu::Problem::cache is not null: key and value are the new tokens, appended by the plan (see
+  // cpu::Problem::firstNewKey). Without queries that is all it does.
   Address panels = 0;
   Address tail = 0;
 };
@@ -73,5 +75,7 @@ struct Plan {
 std::string unsupported(const cpu::Problem& problem, const Target& target);
 size_t scratchBytes(const cpu::Problem& problem, const Target& target);
 Plan makePlan(const cpu::Problem& problem, const Target& target, const Operands& operands);
+// The first tokens of a cache as floats: keys [batch, kvHeads, length, headSize], values alike.
+Plan makeReadPlan(const CacheShape& shape, int64_t length, Address panels, Address tail, Address keys, Address values);
 
 }  // namespace mxattn::hip

@@ -4,8 +4,8 @@
 #include <stdexcept>
 #include <vector>
 
-#include "cpu/kv_cache.h"
 #include "cpu/problem.h"
+#include "op/cache_layer.h"
 
 namespace mxattn::op {
 namespace {
@@ -43,7 +43,7 @@ class Kernel {
     op_.ort.check(op_.ort.KernelContext_GetInputCount(context, &given));
     for (size_t i = 0; i < given; i++) in[i] = input(context, i);
     cpu::Problem problem = describeProblem(in);
-    cpu::LayerCache* cache = given > kCache ? cacheOf(in[kCache]) : nullptr;
+    CacheLayer* cache = given > kCache ? cacheOf(in[kCache]) : nullptr;
     if (cache) useCache(problem, *cache);
     setBias(problem, in[kBias]);
     int64_t outDims[] = {problem.batch, problem.heads, problem.queryLength, problem.valueHeadSize};
@@ -62,8 +62,7 @@ class Kernel {
                            }};
     if (op_.element == ort::kFloat32) {
       problem.out = static_cast<float*>(data);
-      op_.build.kernel(problem, parallel, op_.scratch);
-      if (cache) cache->appended(problem.keyLength - problem.firstNewKey);
+      attend(problem, cache, parallel);
     } else {
       computeInHalf(problem, in, static_cast<uint16_t*>(data), parallel);
     }
@@ -86,8 +85,26 @@ class Kernel {
       next += sizes[i];
     }
     problem.out = next;
-    op_.build.kernel(problem, parallel, op_.scratch);
+    attend(problem, nullptr, parallel);
     op_.build.toHalf(problem.out, out, outSize);
+  }
+
+  void attend(cpu::Problem problem, CacheLayer* cache, const cpu::Parallel& parallel) const {
+    std::shared_ptr<GpuUse> gpu = op_.gpu.lock();
+    hip::LayerCache* onGpu = cache ? cache->onGpu() : nullptr;
+    int64_t count = problem.keyLength - problem.firstNewKey;
+    if (gpu && onGpu) {
+      cpu::Problem cached = problem;
+      onGpu->describe(cached, count);
+      if (gpu->attend(cached, onGpu)) return;
+    } else if (gpu && !cache && gpu->attend(problem, nullptr)) {
+      return;
+    }
+    if (!cache) return op_.build.kernel(problem, parallel, op_.scratch);
+    cpu::LayerCache& onHost = cache->toHost(parallel, op_.scratch);
+    onHost.prepare(problem, count);
+    op_.build.kernel(problem, parallel, op_.scratch);
+    onHost.appended(count);
   }
 
   int64_t optionalInteger(const ort::KernelInfo* info, const char* name, int64_t otherwise) const {
@@ -152,14 +169,14 @@ class Kernel {
     return problem;
   }
 
-  cpu::LayerCache* cacheOf(const Tensor& addresses) const {
+  CacheLayer* cacheOf(const Tensor& addresses) const {
     if (addresses.dims.size() != 1 || layer_ >= addresses.dims[0]) {
       fail("cache has shape " + describe(addresses.dims) + ", expected one address per layer");
     }
-    return reinterpret_cast<cpu::LayerCache*>(static_cast<const int64_t*>(addresses.data)[layer_]);
+    return reinterpret_cast<CacheLayer*>(static_cast<const int64_t*>(addresses.data)[layer_]);
   }
 
-  void useCache(cpu::Problem& problem, cpu::LayerCache& cache) const {
+  void useCache(cpu::Problem& problem, const CacheLayer& cache) const {
     const cpu::CacheShape& shape = cache.shape();
     if (op_.element != ort::kFloat32) fail("a native cache takes float32");
     if (shape.batch != problem.batch || shape.kvHeads != problem.kvHeads || shape.headSize != problem.headSize ||
@@ -174,7 +191,8 @@ class Kernel {
       fail("head size " + std::to_string(shape.headSize) + " is above " + std::to_string(cpu::kLargestHeadSize) +
            "; use kvCacheFormat f32 or f16");
     }
-    cache.prepare(problem, problem.keyLength);
+    problem.firstNewKey = cache.length();
+    problem.keyLength += cache.length();
   }
 
   cpu::Precision precision(const Tensor& tensor) const {
@@ -183,7 +201,7 @@ class Kernel {
     }
     int32_t id = static_cast<const int32_t*>(tensor.data)[layer_];
     if (id < 0 || id > static_cast<int32_t>(cpu::Precision::kMxfp8)) {
-      fail("precision id " + std::to_string(id) + " is not one of the CPU kernel's: f32 0, mxfp6 1, mxfp4 2, mxfp8 3");
+      fail("precision id " + std::to_string(id) + " is not one of the kernels': f32 0, mxfp6 1, mxfp4 2, mxfp8 3");
     }
     return static_cast<cpu::Precision>(id);
   }
@@ -240,8 +258,9 @@ struct KernelHandle {
 
 }  // namespace
 
-FusedAttention::FusedAttention(const ort::Library& library, cpu::Build chosen, ort::ElementType type)
-    : ort::CustomOp{}, ort(library.functions), build(chosen), element(type) {
+FusedAttention::FusedAttention(const ort::Functions& functions, cpu::Build chosen, ort::ElementType type,
+                               std::weak_ptr<GpuUse> use)
+    : ort::CustomOp{}, ort(functions), build(chosen), element(type), gpu(std::move(use)) {
   version = ort::kApiVersion;
   GetName = [](const CustomOp*) { return "FusedAttention"; };
   GetExecutionProviderType = [](const CustomOp*) -> const char* { return nullptr; };

@@ -14,6 +14,10 @@ Functions bind(const Api* api) {
   return functions;
 }
 
+CreateStatusFunction createStatusOf(const Api* api) {
+  return reinterpret_cast<CreateStatusFunction>(*reinterpret_cast<void* const*>(api));
+}
+
 void Functions::check(Status* status) const {
   if (!status) return;
   std::string message = GetErrorMessage(status);

@@ -2,7 +2,7 @@
 //
 // ONNX Runtime ships no headers through npm. Its function table (OrtApi) is append-only: a function keeps its
 // index for ever, so each one is declared here by its index and signature. They are exercised with
-// ONNX Runtime 1.30.
+// ONNX Runtime 1.17 and 1.30.
 #pragma once
 
 #include <cstddef>
@@ -58,7 +58,7 @@ struct ApiBase {
 };
 
 // The oldest table that has every function below.
-constexpr uint32_t kApiVersion = 20;
+constexpr uint32_t kApiVersion = 17;
 
 // name, index in the table, return type, parameters
 #define MXATTN_ORT_FUNCTIONS(F)                                                                              \
@@ -118,6 +118,10 @@ struct Functions {
 };
 
 Functions bind(const Api* api);
+
+// The one function that is safe to call in a table too old for `bind`.
+using CreateStatusFunction = Status* (*)(ErrorCode, const char*);
+CreateStatusFunction createStatusOf(const Api* api);
 
 // The callbacks of a custom operator, as ONNX Runtime reads them (struct OrtCustomOp).
 struct CustomOp {

@@ -20,12 +20,20 @@ export interface NativeFeed {
 
 export interface NativeSession {
   run(feeds: readonly NativeFeed[], outputs: readonly string[]): Promise<NativeTensor[]>;
+  /** Whether attention is computed on a GPU. */
+  readonly gpuInUse: boolean;
+  /** Why the CPU kernel ran in the GPU's place, if it did. */
+  readonly gpuFallback: string | undefined;
   release(): void;
 }
 
 /** Options of ONNX Runtime's session, as numbers; see native/addon/session.h. */
 export interface NativeSessionOptions {
   readonly isa?: string;
+  /** Index in `listGpus()`; without one attention is the CPU kernel's. */
+  readonly gpu?: number;
+  /** What the GPU cannot do is an error, not the CPU kernel's. */
+  readonly gpuRequired?: boolean;
   readonly intraOpNumThreads?: number;
   readonly interOpNumThreads?: number;
   readonly graphOptimizationLevel?: number;
@@ -38,14 +46,9 @@ export interface NativeSessionOptions {
   readonly config?: Readonly<Record<string, string>>;
 }
 
-/** One attention for the CPU kernel; see native/addon/attention.h. */
-export interface NativeProblem {
-  readonly query: Float32Array;
-  readonly key: Float32Array;
-  readonly value: Float32Array;
-  readonly bias?: Float32Array;
+/** Sizes and options of one attention; see native/addon/attention.h. */
+export interface NativeSpec {
   readonly biasStrides: readonly [number, number, number, number];
-  readonly sinks?: Float32Array;
   readonly batch: number;
   readonly heads: number;
   readonly kvHeads: number;
@@ -59,7 +62,36 @@ export interface NativeProblem {
   readonly windowLeft: number;
   readonly windowRight: number;
   readonly precision: number;
-  readonly isa: string;
+}
+
+/** One attention. */
+export interface NativeProblem extends NativeSpec {
+  readonly query: Float32Array;
+  readonly key: Float32Array;
+  readonly value: Float32Array;
+  readonly bias?: Float32Array;
+  readonly sinks?: Float32Array;
+  /** Build of the CPU kernel; default the fastest. */
+  readonly isa?: string;
+}
+
+/** A GPU that HIP or CUDA shows. */
+export interface GpuFacts {
+  readonly driver: 'HIP' | 'CUDA';
+  readonly name: string;
+  /** `gfx942`, `sm_90`, ... */
+  readonly architecture: string;
+  /** In bytes. */
+  readonly memory: number;
+  readonly multiprocessors: number;
+}
+
+/** An opened GPU; see native/addon/gpu.h. */
+export interface NativeGpu {
+  readonly compiler: string;
+  unsupported(spec: NativeSpec): string | undefined;
+  attention(problem: NativeProblem): Promise<Float32Array>;
+  release(): void;
 }
 
 /** Sizes and format of one layer's cache. */
@@ -91,7 +123,9 @@ export interface Addon {
     options: NativeSessionOptions,
   ): Promise<NativeSession>;
   attention(problem: NativeProblem): Promise<Float32Array>;
-  readonly KvCache: new (layers: readonly NativeCacheShape[], isa: string) => NativeKvCache;
+  listGpus(): { readonly gpus: readonly GpuFacts[]; readonly why: string };
+  readonly Gpu: new (index: number) => NativeGpu;
+  readonly KvCache: new (layers: readonly NativeCacheShape[], isa: string, gpu?: number) => NativeKvCache;
   isaLevels(): string[];
   runtimeVersion(libraryPath: string): string;
   measurePeaks(threads: number): Promise<{ float32: number; int8: number }>;

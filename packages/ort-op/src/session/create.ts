@@ -19,7 +19,9 @@ import {
   withNativeCache,
   withoutPrecisionDefault,
 } from '../rewrite/index.js';
+import { announce } from './announce.js';
 import { cacheFormatId, cacheFormats, type KvCacheFormat } from './cache-format.js';
+import { chooseGpu, describeGpu, requiresGpu } from './device.js';
 import { FusedSession } from './fused-session.js';
 import { KvCaches } from './kv-cache.js';
 import {
@@ -45,7 +47,7 @@ const BACKENDS = ['auto', 'native', 'stock'];
  * @returns A session with the interface of onnxruntime-common's `InferenceSession`, and a report of what was
  * replaced, what was left, and why. A model without attention to replace gets a stock session.
  * @throws MxattnError for a file that is not an ONNX model, an unknown precision, a bad schedule, and with
- * `backend: 'native'` for whatever keeps the kernel from being used.
+ * `backend: 'native'` or a GPU as `device` for whatever keeps that from being used.
  */
 export async function createSession(
   source: ModelSource | ArrayBufferLike,
@@ -57,6 +59,7 @@ export async function createSession(
   if (!BACKENDS.includes(backend)) {
     throw new MxattnError(`unknown backend "${backend}"; there are ${BACKENDS.join(', ')}`);
   }
+  const device = options.device ?? 'cpu';
   const bytesOrPath =
     typeof source === 'string' || source instanceof Uint8Array ? source : new Uint8Array(source);
   const runtime = findRuntime(options.runtime);
@@ -75,10 +78,12 @@ export async function createSession(
   const obstacle = unsupportedOption(options) ?? addonStatus().error;
   if (obstacle) {
     if (backend === 'native') throw new MxattnError(`backend native: ${obstacle}`);
-    announce(obstacle);
+    if (requiresGpu(device)) throw new MxattnError(`device ${JSON.stringify(device)}: ${obstacle}`);
+    keepsStock(obstacle);
     return stock({ reason: obstacle, replaced: [], left: [] });
   }
   const isa = chooseIsa(options.isa);
+  const { gpu, missing } = chooseGpu(device, options.kvCacheFormat);
   const files = externalDataFiles(options);
   const original =
     files instanceof Map && files.size > 0 ? withExternalData(readModel(bytesOrPath), files) : bytesOrPath;
@@ -99,15 +104,16 @@ export async function createSession(
     native = await addon().createSession(
       runtime.libraryPath,
       writeModel(withoutPrecisionDefault(cached?.model ?? model)),
-      nativeOptions(options, isa, path),
+      nativeOptions(options, isa, gpu, path),
     );
   } catch (error) {
     const reason = `ONNX Runtime does not load the converted model: ${(error as Error).message}`;
-    if (backend === 'native') throw new MxattnError(reason, { cause: error });
+    if (backend === 'native' || gpu?.required) throw new MxattnError(reason, { cause: error });
     // Whatever is wrong with it shows in a stock session, too, or is the conversion's fault.
-    announce(reason);
+    keepsStock(reason);
     return stock({ reason, replaced: [], left: [] });
   }
+  if (missing !== undefined) announce(`attention runs on the CPU kernel: ${missing}`);
   return new FusedSession(
     native,
     runtime,
@@ -116,6 +122,8 @@ export async function createSession(
     modelOutputs(model),
     {
       backend: 'native',
+      device: gpu ? describeGpu(gpu.facts) : 'cpu',
+      ...(missing === undefined ? {} : { reason: missing }),
       isa,
       ...(hasCache ? { kvCache: cached ? 'native' : 'tensors' } : {}),
       ...(cached ? { kvCacheFormats: [...new Set(cached.formats)] } : {}),
@@ -123,7 +131,9 @@ export async function createSession(
       left,
     },
     cached &&
-      new KvCaches(cached.layers, cached.shapeInputs, cached.formats.map(cacheFormatId), isa, runtime),
+      new KvCaches(cached.layers, cached.shapeInputs, cached.formats.map(cacheFormatId), isa, runtime, () =>
+        native.gpuInUse ? gpu?.index : undefined,
+      ),
   );
 }
 
@@ -139,21 +149,16 @@ function nativeCache(
   return formats && 'model' in cached ? { ...cached, formats } : undefined;
 }
 
-/** @throws MxattnError when the schedule names a precision that the CPU kernel does not have. */
+/** @throws MxattnError when the schedule names a precision that the kernels do not have. */
 function checkPrecisions(plan: Schedule): void {
   for (const name of plan.precisions) {
     if (!nativeRecipes.includes(precision(name))) {
       const names = nativeRecipes.map((recipe) => recipe.name).join(', ');
-      throw new MxattnError(`the CPU kernel does not have precision ${name}; it has ${names}`);
+      throw new MxattnError(`the native kernels do not have precision ${name}; they have ${names}`);
     }
   }
 }
 
-const announced = new Set<string>();
-
-/** A warning, once per reason and process. */
-function announce(reason: string): void {
-  if (announced.has(reason)) return;
-  announced.add(reason);
-  process.emitWarning(`attention stays on ONNX Runtime's own kernels: ${reason}`, 'MxattnWarning');
+function keepsStock(reason: string): void {
+  announce(`attention stays on ONNX Runtime's own kernels: ${reason}`);
 }

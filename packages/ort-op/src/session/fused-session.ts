@@ -3,6 +3,7 @@ import type { InferenceSession, Tensor } from 'onnxruntime-common';
 import type { ValueSignature } from '../model/index.js';
 import type { NativeSession, NativeTensor } from '../native/addon.js';
 import { precisionInput } from '../rewrite/index.js';
+import { announce } from './announce.js';
 import { type Feeds, nativeFeeds } from './feeds.js';
 import type { KvCaches } from './kv-cache.js';
 import { layerPrecisions } from './precision.js';
@@ -25,13 +26,20 @@ export class FusedSession implements MxattnSession {
     private readonly plan: Schedule,
     private readonly inputs: readonly ValueSignature[],
     outputs: readonly ValueSignature[],
-    readonly report: SessionReport,
+    private readonly opened: SessionReport,
     private readonly caches: KvCaches | undefined,
   ) {
     this.inputNames = inputs.map((input) => input.name);
     this.outputNames = outputs.map((output) => output.name);
     this.inputMetadata = inputs.map(metadata);
     this.outputMetadata = outputs.map(metadata);
+    this.announceFallback();
+  }
+
+  get report(): SessionReport {
+    const reason = this.native.gpuFallback;
+    if (reason === undefined) return this.opened;
+    return { ...this.opened, reason, ...(this.native.gpuInUse ? {} : { device: 'cpu' }) };
   }
 
   async run(
@@ -42,7 +50,7 @@ export class FusedSession implements MxattnSession {
     const { names, targets, options } = runArguments(this.outputNames, fetchesOrOptions, maybeOptions);
     const isCache = (name: string) => this.caches?.has(name) ?? false;
     const given = nativeFeeds(this.inputs, feeds, isCache);
-    const precisions = layerPrecisions(this.plan, this.report.replaced.length, feeds, options);
+    const precisions = layerPrecisions(this.plan, this.opened.replaced.length, feeds, options);
     const cache = this.caches?.begin(feeds);
     const computed = names.filter((name) => !isCache(name));
     const running = this.native.run(
@@ -62,11 +70,17 @@ export class FusedSession implements MxattnSession {
       cache?.fail();
       throw error;
     });
+    this.announceFallback();
     const tensors = cache?.finish(names.filter(isCache)) ?? new Map<string, Tensor>();
     computed.forEach((name, i) => {
       tensors.set(name, this.tensor(name, outputs[i]!, targets.get(name)));
     });
     return Object.fromEntries(names.map((name) => [name, tensors.get(name)!]));
+  }
+
+  private announceFallback(): void {
+    const reason = this.native.gpuFallback;
+    if (reason !== undefined) announce(`attention runs on the CPU kernel: ${reason}`);
   }
 
   private tensor(name: string, output: NativeTensor, target: Tensor | undefined): Tensor {

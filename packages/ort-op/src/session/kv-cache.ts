@@ -46,7 +46,7 @@ export interface CacheRun {
 }
 
 /**
- * The key/value caches of a session, kept in native memory and appended in place. Outside they are tensors with the right
+ * The key/value caches of a session, kept in native memory, of the host or of the GPU, and appended there. Outside they are tensors with the right
  * dims and an opaque location; fed to the next run they continue the cache. A cache that was used twice is copied, so that
  * both go their own way.
  */
@@ -59,6 +59,8 @@ export class KvCaches {
     private readonly formats: readonly number[],
     private readonly isa: string,
     private readonly runtime: Runtime,
+    /** The GPU to make a cache on, if there is one by then. */
+    private readonly gpu: () => number | undefined,
   ) {
     layers.forEach(({ pastKey, pastValue, presentKey, presentValue }, layer) => {
       this.places.set(pastKey, { layer, part: 'key', past: true });
@@ -150,7 +152,7 @@ export class KvCaches {
       valueHeadSize,
       format: this.formats[layer]!,
     }));
-    const native = new (addon().KvCache)(shapes, this.isa);
+    const native = new (addon().KvCache)(shapes, this.isa, this.gpu());
     if (length > 0) {
       past.forEach(({ key, value }, layer) => {
         native.append(layer, dataOf(key), dataOf(value), length);

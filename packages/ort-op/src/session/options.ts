@@ -3,6 +3,7 @@ import type { PrecisionName, Schedule, ScheduleJson } from '@mxattn/core';
 import type { InferenceSession } from 'onnxruntime-common';
 import type { NativeSessionOptions } from '../native/addon.js';
 import type { KvCacheFormat } from './cache-format.js';
+import type { ChosenGpu, SessionDevice } from './device.js';
 
 /**
  * - `native`: this package's CPU kernel inside a session of its own; an error where it cannot be used.
@@ -19,6 +20,8 @@ export interface MxattnSessionOptions extends InferenceSession.SessionOptions {
   readonly schedule?: Schedule | ScheduleJson | string;
   /** Default `auto`. */
   readonly backend?: SessionBackend;
+  /** Where attention is computed. Default `cpu`. */
+  readonly device?: SessionDevice;
   /** Also replace attention between different activations, as of a decoder to its encoder. Default: false. */
   readonly crossAttention?: boolean;
   /**
@@ -87,11 +90,13 @@ export function externalDataFiles({
 export function nativeOptions(
   options: MxattnSessionOptions,
   isa: string,
+  gpu: ChosenGpu | undefined,
   modelPath: string | undefined,
 ): NativeSessionOptions {
   const threads = options.threads ?? options.intraOpNumThreads;
   return {
     isa,
+    ...(gpu ? { gpu: gpu.index, gpuRequired: gpu.required } : {}),
     ...defined({
       intraOpNumThreads: threads,
       interOpNumThreads: options.interOpNumThreads,
@@ -117,6 +122,7 @@ export function stockOptions(options: MxattnSessionOptions): InferenceSession.Se
     precision,
     schedule,
     backend,
+    device,
     crossAttention,
     kvCache,
     kvCacheFormat,

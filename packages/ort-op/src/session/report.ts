@@ -8,8 +8,10 @@ export interface SessionReport {
    * an unchanged session.
    */
   readonly backend: 'native' | 'inplace' | 'carrier' | 'stock';
-  /** Why not this package's kernels, where they were asked for. */
+  /** Why not this package's kernels, or not on the GPU, where they were asked for. */
   readonly reason?: string;
+  /** Where attention is computed, with `native`: `cpu`, or the GPU's name with its architecture and driver. */
+  readonly device?: string;
   /** Build of the CPU kernel, with `native`. */
   readonly isa?: string;
   /** Where the key/value cache lives; undefined for models without one. */

@@ -1,6 +1,6 @@
 import { createRequire } from 'node:module';
 import { cpus } from 'node:os';
-import { addonStatus, findRuntime } from '@mxattn/ort-op';
+import { addonStatus, customOpLibrary, findRuntime, gpuCompiler, listGpus } from '@mxattn/ort-op';
 import { describeGpu } from '@mxattn/ort-op/webgpu-node';
 import { Command } from 'commander';
 import { printJson, printTable } from './output.js';
@@ -21,7 +21,7 @@ export function doctorCommand(): Command {
     .option('--json', 'print JSON')
     .addHelpText('after', '\nExamples:\n  mxattn doctor\n  mxattn doctor --json')
     .action(async ({ json }: { json?: boolean }) => {
-      const findings = [node(), runtime(), addon(), await gpu(), transformers()];
+      const findings = [node(), runtime(), addon(), nativeGpu(), await webGpu(), transformers()];
       if (json) printJson(findings);
       else
         printTable(
@@ -62,25 +62,51 @@ function addon(): Finding {
   return {
     what: 'CPU kernel',
     works: error === undefined,
-    found: error?.split('. ')[0] ?? `builds for ${isaLevels.join(', ')}; ${isaLevels[0]} is used`,
+    found:
+      error?.split('. ')[0] ??
+      `builds for ${isaLevels.join(', ')}; ${isaLevels[0]} is used; for other programs: ${customOpLibrary()}`,
     remedy:
       error === undefined ? '' : 'npx node-gyp rebuild in the folder of @mxattn/ort-op, with a C++ compiler',
   };
 }
 
-async function gpu(): Promise<Finding> {
+/** The GPU of device 'gpu' in Node.js. */
+function nativeGpu(): Finding {
+  const what = 'GPU kernels (HIP, CUDA)';
+  if (addonStatus().error !== undefined) {
+    return { what, works: false, found: 'not looked for, without the addon', remedy: 'build the addon' };
+  }
+  const { gpus, why } = listGpus();
+  if (gpus.length === 0) {
+    const remedy = "install the driver of the GPU; without one sessions run on the CPU kernel (device 'cpu')";
+    return { what, works: false, found: why, remedy };
+  }
+  const found = gpus.map(
+    ({ name, architecture, driver, memory, multiprocessors }, index) =>
+      `GPU ${index}: ${name}, ${architecture}, ${driver}, ${multiprocessors} multiprocessors, ` +
+      `${(memory / 2 ** 30).toFixed(0)} GiB`,
+  );
+  const { compiler, error } = gpuCompiler();
+  if (error !== undefined) {
+    const [problem, ...remedy] = error.split('; ');
+    return { what, works: false, found: `${found.join('; ')}; ${problem}`, remedy: remedy.join('; ') };
+  }
+  return { what, works: true, found: `${found.join('; ')}; compiled by ${compiler}`, remedy: '' };
+}
+
+async function webGpu(): Promise<Finding> {
   const description = await describeGpu();
   if (typeof description === 'string') {
     const remedy = description.includes('npm install')
       ? 'npm install webgpu, to use a GPU from Node.js'
       : 'install the driver of the GPU with its Vulkan loader (libvulkan1); without a GPU the CPU kernel is used';
-    return { what: 'GPU', works: false, found: description, remedy };
+    return { what: 'WebGPU', works: false, found: description, remedy };
   }
   const { name, features, matrixProducts, kernels } = description;
   const matrices = matrixProducts.length > 0 ? matrixProducts.join(', ') : 'none';
   const used = Object.entries(kernels).map(([precision, kernel]) => `${precision}: ${kernel}`);
   return {
-    what: 'GPU',
+    what: 'WebGPU',
     works: true,
     found: `${name}; ${used.join('; ')}; matrix units: ${matrices}; features: ${features.join(', ')}`,
     remedy: '',

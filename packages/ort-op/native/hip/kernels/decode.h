@@ -1,0 +1,168 @@
+// Attention of few query rows on a packed cache, read as it is: 4.25 or 6.25 bits an element. The rows, those of the query
+// heads that share a key/value head, share each load. Workgroups share the keys of a row (see Attend::splits).
+//
+// A thread first has a key of the tile: its scores for all rows. Then it has kDecodeChannels channels, and their products with
+// the weights of all rows. The softmax of a row is computed by all threads alike.
+//
+// Shared memory, bytes: queries 36 a block of the head and row, scores 256 and weights 64 a row; 13 KiB for 8 rows of 1024.
+#pragma once
+
+namespace mxattn::hip::kernels {
+
+template <int kRecipe, int kRows>
+MXATTN_INLINE void decode(const Decode& d) {
+  using Keys = CacheBlocks<kRecipe, false>;
+  using Elements = ByteElements<kRecipe>;
+  constexpr ElementFormat format = elementFormat(kRecipe, true);
+  constexpr int kMostBlocks = 32;
+  MXATTN_SHARED unsigned queries[kRows][kMostBlocks][8];
+  MXATTN_SHARED float queryScales[kRows][kMostBlocks];
+  MXATTN_SHARED float scores[kRows][kTileRows];
+  MXATTN_SHARED unsigned codes[kRows][kTileRows / 4];
+  const Attend& a = d.attend;
+  int head = groupY(), split = groupZ() % a.splits, rows = groupRows(a.masks);
+  int firstRow = groupX() * kRows, thread = threadIndex();
+  int firstChannel = groupZ() / a.splits * kDecodeThreads * kDecodeChannels;
+  TileRange tiles = tilesOf(a, firstRow, kRows, split);
+
+  for (int i = thread; i < kRows * a.headBlocks * kBlock; i += kDecodeThreads) {
+    int element = i % kBlock, block = i / kBlock % a.headBlocks, r = i / kBlock / a.headBlocks;
+    int row = smaller(firstRow + r, rows - 1);
+    long long place = ((static_cast<long long>(head) * a.queryTiles + row / kTileRows) * a.headBlocks + block) * kTileRows +
+                      row % kTileRows;
+    auto bytes = reinterpret_cast<Byte*>(queries[r][block]);
+    bytes[Elements::byteOf(element)] = at<const Byte>(a.query)[place * kBlock + element];
+    if (element == 0) queryScales[r][block] = at<const float>(a.queryScales)[place];
+  }
+  barrier();
+
+  RowState state[kRows];
+  float sum[kRows], out[kRows][kDecodeChannels];
+  MXATTN_UNROLL
+  for (int r = 0; r < kRows; r++) {
+    state[r].reference = -infinity();
+    sum[r] = 0;
+    for (int c = 0; c < kDecodeChannels; c++) out[r][c] = 0;
+  }
+
+  for (int tile = tiles.first; tile < tiles.end; tile = larger(tile + 1, tiles.begin)) {
+    int token = tile * kTileRows + thread;
+    float score[kRows];
+    MXATTN_UNROLL
+    for (int r = 0; r < kRows; r++) score[r] = 0;
+    if (token < a.masks.keyLength) {
+      PanelOfHead panel(d.cache, head, token / kBlock, Keys::kBytes);
+      for (int b = 0; b < a.headBlocks; b++) {
+        unsigned packed[Keys::kBytes / 4], bytes[8];
+        loadWords(panel.key(b, token % kBlock), packed);
+        float scale = scaleOf(*panel.keyScale(b, token % kBlock)) * (1.f / format.toInteger);
+        Elements::unpack(packed, bytes);
+        MXATTN_UNROLL
+        for (int r = 0; r < kRows; r++) {
+          int product = 0;
+          MXATTN_UNROLL
+          for (int w = 0; w < 8; w++) product = dot4(static_cast<int>(bytes[w]), static_cast<int>(queries[r][b][w]), product);
+          score[r] = fma(static_cast<float>(product), scale * queryScales[r][b], score[r]);
+        }
+      }
+    }
+    MXATTN_UNROLL
+    for (int r = 0; r < kRows; r++) {
+      float one[1] = {score[r]};
+      Row row = rowOf(a.masks, head, smaller(firstRow + r, rows - 1));
+      maskScores<true>(one, a.masks, row, token, [](int) { return 0; });
+      scores[r][thread] = one[0];
+    }
+    barrier();
+
+    float weightScale[kRows][2];
+    MXATTN_UNROLL
+    for (int r = 0; r < kRows; r++) {
+      float top[2] = {-infinity(), -infinity()};
+      int worst = 0;
+      for (int k = 0; k < kBlock; k++) {
+        for (int b = 0; b < 2; b++) {
+          float s = scores[r][b * kBlock + k];
+          top[b] = maximum(top[b], s);
+          worst = larger(worst, static_cast<int>(bitsOf(s) & 0x7fffffffu));
+        }
+      }
+      float factor = state[r].move(maximum(top[0], top[1]), worst > 0x7f800000);
+      sum[r] *= factor;
+      for (int c = 0; c < kDecodeChannels; c++) out[r][c] *= factor;
+      int own = 0;
+      MXATTN_UNROLL
+      for (int b = 0; b < 2; b++) {
+        unsigned largest = weightBits(state[r].affine(top[b]));
+        int code = weightScaleCode(largest, a.weightCarry);
+        weightScale[r][b] = static_cast<int>(largest) < kNegligible ? 0.f : scaleOf(code) * 0.125f;
+        if (thread / kBlock == b) own = code;
+      }
+      int weight = integerWeight(state[r].affine(scores[r][thread]), inverseScaleOf(own) * 8.f);
+      reinterpret_cast<Byte*>(codes[r])[thread / kBlock * kBlock + Elements::byteOf(thread % kBlock)] = static_cast<Byte>(weight);
+    }
+    barrier();
+    if (tile < tiles.begin) continue;
+
+    MXATTN_UNROLL
+    for (int r = 0; r < kRows; r++) {
+      MXATTN_UNROLL
+      for (int b = 0; b < 2; b++) {
+        int total = 0;
+        for (int w = 0; w < 8; w++) total = dot4(static_cast<int>(codes[r][b * 8 + w]), 0x01010101, total);
+        sum[r] = fma(static_cast<float>(total), weightScale[r][b], sum[r]);
+      }
+    }
+    MXATTN_UNROLL
+    for (int c = 0; c < kDecodeChannels; c++) {
+      int channel = firstChannel + c * kDecodeThreads + thread;
+      if (channel >= d.cache.channels) continue;
+      MXATTN_UNROLL
+      for (int b = 0; b < 2; b++) {
+        int block = 2 * tile + b;
+        if (block * kBlock >= a.masks.keyLength) continue;
+        unsigned packed[Keys::kBytes / 4], bytes[8];
+        int code = cachedValues<kRecipe>(d.cache, head, block, channel, a.masks.keyLength, packed);
+        float scale = scaleOf(code) * (1.f / format.toInteger);
+        Elements::unpack(packed, bytes);
+        MXATTN_UNROLL
+        for (int r = 0; r < kRows; r++) {
+          int product = 0;
+          MXATTN_UNROLL
+          for (int w = 0; w < 8; w++) product = dot4(static_cast<int>(bytes[w]), static_cast<int>(codes[r][b * 8 + w]), product);
+          out[r][c] = fma(static_cast<float>(product), scale * weightScale[r][b], out[r][c]);
+        }
+      }
+    }
+  }
+
+  MXATTN_UNROLL
+  for (int r = 0; r < kRows; r++) {
+    int index = firstRow + r;
+    if (index >= rows) continue;
+    RowOutput output(a, head, index, split, rowOf(a.masks, head, index), state[r].reference, sum[r]);
+    MXATTN_UNROLL
+    for (int c = 0; c < kDecodeChannels; c++) {
+      int channel = firstChannel + c * kDecodeThreads + thread;
+      if (channel < a.valueSize) output.out[channel] = out[r][c] * output.factor;
+    }
+    if (a.splits > 1 && firstChannel + thread == 0) {
+      RowOutput::putSums(a, head, index, split, state[r].reference, sum[r]);
+    }
+  }
+}
+
+#define MXATTN_DECODE(name, recipe)                                                                   \
+  MXATTN_KERNEL(decode_##name##_1, kDecodeThreads, Decode) { decode<recipe, 1>(a); }                  \
+  MXATTN_KERNEL(decode_##name##_2, kDecodeThreads, Decode) { decode<recipe, 2>(a); }                  \
+  MXATTN_KERNEL(decode_##name##_4, kDecodeThreads, Decode) { decode<recipe, 4>(a); }                  \
+  MXATTN_KERNEL(decode_##name##_8, kDecodeThreads, Decode) { decode<recipe, 8>(a); }
+
+#if MXATTN_CACHES(1)
+MXATTN_DECODE(mxfp6, kMxfp6)
+#endif
+#if MXATTN_CACHES(2)
+MXATTN_DECODE(mxfp4, kMxfp4)
+#endif
+
+}  // namespace mxattn::hip::kernels

@@ -1,0 +1,140 @@
+// Fused-Softmax (arXiv 2611.09225). The reference of a row is the maximum of its first tile of 64 keys with a visible one,
+// then frozen. A weight is 2^(score - reference) by Schraudolph's map: the bits of a bf16 are an affine function of the
+// exponent. Products of query and key are made in units of that function, 1/128 of a log2 unit, and start at minus the
+// reference, so that they are affine values at once; the offset of the function is added as they are rounded to integers, as
+// before that it would cost them fraction bits. A score more than kRollback above the reference raises it.
+#pragma once
+
+namespace mxattn::hip::kernels {
+
+constexpr float kAffineUnits = 128.f;
+// The least rms ripple.
+constexpr float kCorrection = 60801.f / 1048576.f;
+constexpr float kAffineOffset = 127.f * kAffineUnits;
+// Where the weight would pass 448, E4M3's largest: the function is 135.75 there.
+constexpr float kLargestAffine = (135.75f - 127.f) * kAffineUnits;
+constexpr float kRollback = 135.75f - 127.f + kCorrection;
+// bf16 bits below which a block counts as zeros: 2^-70 of the reference.
+constexpr int kNegligible = (127 - 70) << 7;
+constexpr float kRoundToInteger = 12582912.f;  // 1.5 * 2^23
+
+// Bits of the bf16 of an affine value.
+MXATTN_INLINE unsigned weightBits(float affine) {
+  return bitsOf(maximum(affine, -kAffineOffset) + (kRoundToInteger + kAffineOffset)) & 0xffffu;
+}
+
+// E8M0 code of the scale of a block of E2M3 weights whose largest has these bf16 bits; its unit, an integer's, is 1/8 of it.
+MXATTN_INLINE int weightScaleCode(unsigned largest, int carry) {
+  return larger(static_cast<int>((largest + static_cast<unsigned>(carry)) >> 7) - 2, 0);
+}
+
+// What a row knows of its softmax.
+struct RowState {
+  // Minus infinity before the first visible key, NaN once a score was.
+  float reference;
+
+  MXATTN_INLINE bool started() const { return reference > -infinity(); }
+
+  MXATTN_INLINE float affine(float score) const {
+    return started() ? (score - (reference + kCorrection)) * kAffineUnits : -kAffineOffset;
+  }
+
+  // Takes a tile with this maximum; returns what has been accumulated so far is to be multiplied by.
+  MXATTN_INLINE float move(float top, bool nan) {
+    float before = reference;
+    if (nan || isNaN(before)) {
+      reference = notANumber();
+    } else if (before == -infinity()) {
+      reference = top;
+    } else if (top - before > kRollback) {
+      reference = top;
+      return exp2(before - top);
+    }
+    return 1.f;
+  }
+
+  // What affine values start at.
+  MXATTN_INLINE float seed() const { return -(reference + kCorrection) * kAffineUnits; }
+};
+
+// Affine values of a tile of 64 keys from the products, moving the reference where needed. `Lanes` says which part of a row
+// a lane has: kScores of them, that of key firstKey() + keyOf(i) of the tile, and reductions, largestOfRow and anyOfWave.
+// Returns what has been accumulated so far is to be multiplied by.
+//
+// `seeded`: products started at the seed. Else they started at 0 and are masked here if `masked`.
+template <bool kAdjusted, typename Lanes>
+MXATTN_INLINE float affineValues(const Lanes& lanes, float (&score)[Lanes::kScores], RowState& state, bool seeded,
+                                 bool masked, const Masks& masks, const Row& row, int firstKey) {
+  if (seeded) {
+    // As integers positive NaNs are the largest, and negative values, whose weights are zero, order themselves otherwise.
+    int top = static_cast<int>(bitsOf(score[0]));
+    MXATTN_UNROLL
+    for (int i = 1; i < Lanes::kScores; i++) top = larger(top, static_cast<int>(bitsOf(score[i])));
+    if (!lanes.anyOfWave(top > static_cast<int>(bitsOf(kLargestAffine)))) return 1.f;
+    float corrected = state.reference + kCorrection;
+    MXATTN_UNROLL
+    for (int i = 0; i < Lanes::kScores; i++) score[i] = fma(score[i], 1.f / kAffineUnits, corrected);
+  } else {
+    MXATTN_UNROLL
+    for (int i = 0; i < Lanes::kScores; i++) score[i] *= 1.f / kAffineUnits;
+    if (masked) {
+      maskScores<kAdjusted>(score, masks, row, firstKey + lanes.firstKey(), [](int i) { return Lanes::keyOf(i); });
+    }
+  }
+  float top = -infinity();
+  // The bits of a NaN without its sign are above those of any number. maximum() loses it.
+  int worst = 0;
+  MXATTN_UNROLL
+  for (int i = 0; i < Lanes::kScores; i++) {
+    top = maximum(top, score[i]);
+    worst = larger(worst, static_cast<int>(bitsOf(score[i]) & 0x7fffffffu));
+  }
+  top = lanes.largestOfRow(top);
+  float factor = state.move(top, lanes.largestOfRow(worst > 0x7f800000 ? 1.f : 0.f) > 0);
+  MXATTN_UNROLL
+  for (int i = 0; i < Lanes::kScores; i++) score[i] = state.affine(score[i]);
+  return factor;
+}
+
+// The largest bf16 bits of a block of weights by affine values, of those that this lane has.
+template <int kCount>
+MXATTN_INLINE unsigned largestWeight(const float* affine) {
+  float top = affine[0];
+  MXATTN_UNROLL
+  for (int i = 1; i < kCount; i++) top = maximum(top, affine[i]);
+  return weightBits(top);
+}
+
+// The E2M3 weight, as an integer of at most 60, of an affine value. `inverse` takes the unit of its block to 1.
+MXATTN_INLINE int integerWeight(float affine, float inverse) {
+  float x = fromBits(weightBits(affine) << 16) * inverse;
+  // Adding 1.5 * 2^20 times the power of two rounds to 4 significant bits, below 8 to integers.
+  float magic = fromBits((bitsOf(maximum(x, 8.f)) & 0x7f800000u) + 0x0a400000u);
+  return static_cast<int>(minimum((x + magic) - magic, 60.f));
+}
+
+// Those of several affine values, four a word.
+template <int kCount>
+MXATTN_INLINE void integerWeights(const float* affine, float inverse, unsigned* words) {
+  MXATTN_UNROLL
+  for (int w = 0; w < kCount / 4; w++) {
+    unsigned word = 0;
+    MXATTN_UNROLL
+    for (int i = 0; i < 4; i++) word |= static_cast<unsigned>(integerWeight(affine[4 * w + i], inverse)) << (8 * i);
+    words[w] = word;
+    finish(words[w]);
+  }
+}
+
+// What a row's accumulated outputs are multiplied by: zero without a visible key, NaN for a row with a NaN score.
+MXATTN_INLINE float normaliser(float reference, float sum) {
+  if (isNaN(reference)) return reference;
+  return reference == -infinity() ? 0.f : 1.f / sum;
+}
+
+MXATTN_INLINE float withSink(float reference, float sum, const Masks& masks, int head) {
+  if (!masks.sinks || !(reference > -infinity())) return sum;
+  return sum + exp2(at<const float>(masks.sinks)[head] * kLog2e - reference);
+}
+
+}  // namespace mxattn::hip::kernels
