@@ -259,11 +259,7 @@ describe('mxattn', () => {
       /no target is named gpu; there are/,
     ],
     ['an unknown precision', ['compare', llama, '--precision', 'fp3'], /unknown precision "fp3"; known: f32/],
-    [
-      'a precision the kernel lacks',
-      ['compare', llama, '--precision', 'efq4'],
-      /do not have precision efq4/,
-    ],
+    ['a precision the kernel lacks', ['compare', llama, '--precision', 'efq4'], /do not have precision efq4/],
     [
       'a precision and a schedule',
       ['convert', llama, 'x.onnx', '--precision', 'f32', '--schedule', 'f32'],

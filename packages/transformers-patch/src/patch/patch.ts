@@ -10,7 +10,15 @@ import { checkSchedule } from './schedule.js';
 export interface PatchOptions
   extends Pick<
     MxattnSessionOptions,
-    'precision' | 'schedule' | 'backend' | 'device' | 'crossAttention' | 'kvCache' | 'kvCacheFormat' | 'threads' | 'isa'
+    | 'precision'
+    | 'schedule'
+    | 'backend'
+    | 'device'
+    | 'crossAttention'
+    | 'kvCache'
+    | 'kvCacheFormat'
+    | 'threads'
+    | 'isa'
   > {
   /**
    * The module (file URL or path) whose @huggingface/transformers is patched; default: the one this package
