@@ -2,6 +2,10 @@
 // CPU brings its own (test/hip/device.h).
 #pragma once
 
+#if defined(__CUDACC__) && !defined(__HIP__)
+#define MXATTN_NVIDIA 1
+#endif
+
 #ifndef MXATTN_EMULATED
 
 #if defined(__gfx950__)
@@ -16,7 +20,7 @@
 #define MXATTN_GFX12 1
 #endif
 
-#if defined(__CUDACC__)
+#if defined(MXATTN_NVIDIA)
 #define MXATTN_INLINE __device__ __forceinline__
 #define MXATTN_SHARED __shared__
 #define MXATTN_UNROLL _Pragma("unroll")
@@ -27,7 +31,7 @@
 #endif
 
 // A kernel of workgroups of `threads`, with one argument.
-#if defined(__CUDACC__)
+#if defined(MXATTN_NVIDIA)
 #define MXATTN_KERNEL(name, threads, Arguments) \
   extern "C" __global__ void __launch_bounds__(threads) name(const Arguments a)
 #else
@@ -37,7 +41,7 @@
 
 namespace mxattn::hip::kernels {
 
-#if defined(__CUDACC__)
+#if defined(MXATTN_NVIDIA)
 
 MXATTN_INLINE int threadIndex() { return threadIdx.x; }
 MXATTN_INLINE int groupX() { return blockIdx.x; }
@@ -110,7 +114,7 @@ MXATTN_INLINE bool anyLane(bool x) {
 
 // What was computed of `done` comes before what is computed with `next`. Loops are unrolled, and compilers begin as many
 // iterations at once as there are, although registers do not suffice. A uniform value is the same for all lanes.
-#if defined(__CUDACC__)
+#if defined(MXATTN_NVIDIA)
 MXATTN_INLINE void finish(float& done) { asm volatile("" : "+f"(done)); }
 MXATTN_INLINE void finish(unsigned& done) { asm volatile("" : "+r"(done)); }
 MXATTN_INLINE void begin(int& next) { asm volatile("" : "+r"(next)); }
@@ -141,7 +145,7 @@ struct alignas(16) Floats4 {
 // An address in the GPU's memory. Saying so spares loads that might as well be of shared memory.
 template <typename T>
 MXATTN_INLINE T* at(unsigned long long address) {
-#if defined(MXATTN_EMULATED) || defined(__CUDACC__)
+#if defined(MXATTN_EMULATED) || defined(MXATTN_NVIDIA)
   return reinterpret_cast<T*>(address);
 #else
   return (T*)(__attribute__((address_space(1))) T*)address;
