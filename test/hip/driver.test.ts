@@ -27,7 +27,7 @@ import { buildFakeDriver, FakeDriver, nothing } from './fake.js';
 
 const main = fileURLToPath(new URL('../../packages/transformers-patch/dist/cli/main.js', import.meta.url));
 
-const built = buildFakeDriver();
+const built = await buildFakeDriver();
 if ('missing' in built) console.warn(`skipped: ${built.missing}`);
 
 const spec = attentionSpec({ heads: 2, queryLength: 40, keyLength: 70, headSize: 64 });
@@ -293,7 +293,7 @@ describe.skipIf('missing' in built)('the GPU driver', () => {
         const second = await session.run(llmFeeds(someTokens(30), first));
         expect(floats(second.logits).every(Number.isFinite)).toBe(true);
         const { reason } = session.report;
-        for (const tensor of Object.values({ ...first, ...second })) tensor.dispose();
+        for (const tensor of [...Object.values(first), ...Object.values(second)]) tensor.dispose();
         await session.release();
         expect(driver.alive()).toEqual(nothing);
         if (reason === undefined) break;

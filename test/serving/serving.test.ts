@@ -37,6 +37,9 @@ function result(script: string, args: readonly string[], env?: Record<string, st
   return stdout;
 }
 
+const fake = await buildFakeDriver();
+if ('missing' in fake) console.warn(`skipped: ${fake.missing}`);
+
 describe.skipIf(lacks('onnxruntime'))('the operator as a library, in Python', () => {
   const folder = mkdtempSync(join(tmpdir(), 'mxattn-serving-'));
   afterAll(() => rmSync(folder, { recursive: true }));
@@ -117,7 +120,6 @@ describe.skipIf(lacks('onnxruntime'))('the operator as a library, in Python', ()
     expect(stderr).toContain(message);
   });
 
-  const fake = buildFakeDriver();
   it.skipIf('missing' in fake)('computes on a GPU', async () => {
     const error = relativeError(
       logits('', {
