@@ -37,9 +37,7 @@ struct Registration {
 };
 
 // MXATTN_ISA names a build of the kernel; default the fastest.
-cpu::Build chosenBuild() {
-  return cpu::chooseBuild(hip::environment("MXATTN_ISA"));
-}
+cpu::Build chosenBuild() { return cpu::chooseBuild(hip::environment("MXATTN_ISA")); }
 
 // MXATTN_DEVICE is cpu (the default), gpu, or gpu: and the index of one; what a GPU cannot do is an error.
 std::shared_ptr<GpuUse> chosenGpu() {
