@@ -86,6 +86,11 @@ MXATTN_INLINE int dot4(int a, int b, int c) {
 #endif
 }
 
+// The low halves of two words in one, the first below.
+MXATTN_INLINE unsigned lowHalves(unsigned first, unsigned second) {
+  return __builtin_amdgcn_perm(second, first, 0x05040100u);
+}
+
 // The value of lane ^ mask of the wave.
 MXATTN_INLINE int exchanged(int x, int mask) {
   int lane = static_cast<int>(__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u)));
@@ -133,9 +138,14 @@ struct alignas(16) Floats4 {
   float x[4];
 };
 
+// An address in the GPU's memory. Saying so spares loads that might as well be of shared memory.
 template <typename T>
 MXATTN_INLINE T* at(unsigned long long address) {
+#if defined(MXATTN_EMULATED) || defined(__CUDACC__)
   return reinterpret_cast<T*>(address);
+#else
+  return (T*)(__attribute__((address_space(1))) T*)address;
+#endif
 }
 
 MXATTN_INLINE Words4 words(const Byte* from) { return *reinterpret_cast<const Words4*>(from); }
