@@ -1,3 +1,4 @@
+import { spawnSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Table } from 'console-table-printer';
@@ -16,9 +17,15 @@ const benchmarks: Readonly<Record<string, Benchmark>> = {
   webgpu: webgpuBenchmark,
 };
 
+/** What is computed rather than measured, as there is no such GPU here. */
+const models: Readonly<Record<string, string>> = { 'hip-model': 'tools/hip/model.mjs' };
+
 const name = process.argv[2] ?? '';
 const benchmark = benchmarks[name];
-if (benchmark) {
+const model = models[name];
+if (model) {
+  process.exitCode = spawnSync(process.execPath, [model], { stdio: 'inherit' }).status ?? 1;
+} else if (benchmark) {
   const result = await benchmark();
   const out = join(process.cwd(), 'out', 'bench');
   mkdirSync(out, { recursive: true });
@@ -28,7 +35,9 @@ if (benchmark) {
   for (const [fact, value] of Object.entries(result.machine)) console.log(`${fact}: ${value}`);
   console.log(`Written to ${join(out, `${name}.json`)} and ${name}.svg`);
 } else {
-  console.error(`bench: "${name}" is no benchmark; there are ${Object.keys(benchmarks).join(', ')}`);
+  console.error(
+    `bench: "${name}" is no benchmark; there are ${[...Object.keys(benchmarks), ...Object.keys(models)].join(', ')}`,
+  );
   process.exitCode = 2;
 }
 

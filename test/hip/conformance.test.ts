@@ -46,7 +46,7 @@ if (onGpu) {
     conformance('hip', options);
   }
 } else {
-  const built = buildFakeDriver();
+  const built = await buildFakeDriver();
   if ('missing' in built) {
     console.warn(`skipped: ${built.missing}`);
     it.skip('HIP', () => {});

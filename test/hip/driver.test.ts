@@ -27,7 +27,7 @@ import { buildFakeDriver, FakeDriver, nothing } from './fake.js';
 
 const main = fileURLToPath(new URL('../../packages/transformers-patch/dist/cli/main.js', import.meta.url));
 
-const built = buildFakeDriver();
+const built = await buildFakeDriver();
 if ('missing' in built) console.warn(`skipped: ${built.missing}`);
 
 const spec = attentionSpec({ heads: 2, queryLength: 40, keyLength: 70, headSize: 64 });
@@ -277,20 +277,37 @@ describe.skipIf('missing' in built)('the GPU driver', () => {
     },
   );
 
-  it('survives running out of memory at every allocation', async () => {
-    let failed = 0;
-    for (let n = 1; ; n++) {
-      driver.fault(`allocation:${n}`);
-      const session = await open('auto');
-      await logits(session);
-      const { reason } = session.report;
-      await session.release();
-      expect(driver.alive()).toEqual(nothing);
-      if (reason === undefined) break;
-      failed++;
-      expect(reason).toContain('out of memory');
-    }
-    expect(failed).toBeGreaterThan(0);
+  it.each(['tensors', 'native'] as const)(
+    'survives running out of memory at every allocation: cache of %s',
+    async (kvCache) => {
+      let failed = 0;
+      for (let n = 1; ; n++) {
+        driver.fault(`allocation:${n}+`);
+        const session = await createSession(LLM, {
+          device: 'auto',
+          threads: 2,
+          logSeverityLevel: 4,
+          kvCache,
+        });
+        const first = await session.run(llmFeeds(someTokens(20)));
+        const second = await session.run(llmFeeds(someTokens(30), first));
+        expect(floats(second.logits).every(Number.isFinite)).toBe(true);
+        const { reason } = session.report;
+        for (const tensor of [...Object.values(first), ...Object.values(second)]) tensor.dispose();
+        await session.release();
+        expect(driver.alive()).toEqual(nothing);
+        if (reason === undefined) break;
+        failed++;
+        expect(reason).toContain('out of memory');
+      }
+      expect(failed).toBeGreaterThan(0);
+    },
+  );
+
+  it('makes do with less where memory is short', async () => {
+    const expected = await attend();
+    driver.fault('allocation:1');
+    expect(sameBytes(await attend(), expected)).toBe(true);
   });
 
   it('goes on after a failure that concerns one call', async () => {

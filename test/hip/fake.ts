@@ -1,4 +1,4 @@
-import { spawnSync } from 'node:child_process';
+import { execFile, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
   existsSync,
@@ -9,10 +9,13 @@ import {
   renameSync,
   rmdirSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 
+const execute = promisify(execFile);
 const NATIVE = fileURLToPath(new URL('../../packages/ort-op/native/', import.meta.url));
 const BUILT = fileURLToPath(new URL('../../packages/ort-op/build/fake-hip/', import.meta.url));
 
@@ -31,10 +34,11 @@ export const architectures = Object.keys(ARCHITECTURES) as (keyof typeof ARCHITE
 /**
  * A folder with libraries in the place of ROCm's (native/test/hip/fake), built once for each state of the sources.
  *
- * @returns Or why they cannot be built.
+ * @returns Or what is missing to build them.
  */
-export function buildFakeDriver(): { readonly folder: string } | { readonly missing: string } {
+export async function buildFakeDriver(): Promise<{ readonly folder: string } | { readonly missing: string }> {
   if (process.platform !== 'linux') return { missing: 'the fake HIP driver is built on Linux alone' };
+  if (spawnSync('g++', ['--version']).status !== 0) return { missing: 'the fake HIP driver needs g++' };
   const sources = ['test/hip', 'test/hip/fake', 'hip', 'hip/kernels'].flatMap((folder) =>
     readdirSync(join(NATIVE, folder))
       .filter((name) => /\.(cc|h)$/.test(name))
@@ -44,11 +48,14 @@ export function buildFakeDriver(): { readonly folder: string } | { readonly miss
   for (const file of sources) hash.update(readFileSync(file));
   const folder = join(BUILT, hash.digest('hex').slice(0, 16));
   mkdirSync(BUILT, { recursive: true });
-  return alone(`${folder}.lock`, () => (existsSync(folder) ? { folder } : build(folder)));
+  await alone(`${folder}.lock`, async () => {
+    if (!existsSync(folder)) await build(folder);
+  });
+  return { folder };
 }
 
 /** Does work while no other process does work under this name. */
-function alone<T>(lock: string, work: () => T): T {
+async function alone(lock: string, work: () => Promise<void>): Promise<void> {
   const patience = Date.now() + 10 * 60_000;
   for (;;) {
     try {
@@ -57,49 +64,37 @@ function alone<T>(lock: string, work: () => T): T {
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
       if (Date.now() > patience) throw new Error(`another test is building; if none is, remove ${lock}`);
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 200);
+      await setTimeout(200);
     }
   }
   try {
-    return work();
+    await work();
   } finally {
     rmdirSync(lock);
   }
 }
 
-function build(folder: string): { readonly folder: string } | { readonly missing: string } {
+async function build(folder: string): Promise<void> {
   const work = mkdtempSync(join(BUILT, 'building-'));
   const flags = ['-std=c++17', '-O2', '-fPIC', '-fvisibility=hidden', '-pthread', `-I${NATIVE}`];
-  const compile = (...args: string[]) => {
-    const { status, stderr, error } = spawnSync('g++', [...flags, ...args], { encoding: 'utf8', cwd: work });
-    return status === 0 ? undefined : (error?.message ?? stderr.split('\n').slice(0, 5).join('\n'));
+  const compile = async (...args: string[]) => {
+    await execute('g++', [...flags, ...args], { cwd: work });
   };
+  const waiting = Object.entries(ARCHITECTURES);
+  const compileNext = async (): Promise<void> => {
+    const next = waiting.pop();
+    if (!next) return;
+    const [name, define] = next;
+    const defines = [`-DMXATTN_ARCHITECTURE="${name}"`, ...(define ? [define] : [])];
+    await compile(...defines, '-c', `${NATIVE}test/hip/architecture.cc`, '-o', `${name}.o`);
+    await compileNext();
+  };
+  await Promise.all(Array.from({ length: availableParallelism() }, compileNext));
+  const runtime = [`${NATIVE}test/hip/fake/runtime.cc`, `${NATIVE}test/hip/workgroup.cc`];
   const objects = architectures.map((name) => `${name}.o`);
-  const failure =
-    Object.entries(ARCHITECTURES)
-      .map(([name, define]) =>
-        compile(
-          `-DMXATTN_ARCHITECTURE="${name}"`,
-          ...(define ? [define] : []),
-          '-c',
-          `${NATIVE}test/hip/architecture.cc`,
-          '-o',
-          `${name}.o`,
-        ),
-      )
-      .find((each) => each !== undefined) ??
-    compile(
-      '-shared',
-      '-o',
-      'libamdhip64.so.6',
-      `${NATIVE}test/hip/fake/runtime.cc`,
-      `${NATIVE}test/hip/workgroup.cc`,
-      ...objects,
-    ) ??
-    compile('-shared', '-o', 'libhiprtc.so.6', `${NATIVE}test/hip/fake/compiler.cc`);
-  if (failure !== undefined) return { missing: `the fake HIP driver does not build: ${failure}` };
+  await compile('-shared', '-o', 'libamdhip64.so.6', ...runtime, ...objects);
+  await compile('-shared', '-o', 'libhiprtc.so.6', `${NATIVE}test/hip/fake/compiler.cc`);
   renameSync(work, folder);
-  return { folder };
 }
 
 /** What is alive in the fake driver, and how often it was asked for something. */

@@ -7,7 +7,7 @@ import { buildFakeDriver, FakeDriver, nothing } from './fake.js';
 
 type Outputs = InferenceSession.OnnxValueMapType;
 
-const built = buildFakeDriver();
+const built = await buildFakeDriver();
 if ('missing' in built) console.warn(`skipped: ${built.missing}`);
 
 describe.skipIf('missing' in built)('a key/value cache on the GPU', () => {

@@ -7,6 +7,7 @@ import { createSession, customOpLibrary } from '@mxattn/ort-op';
 import type { InferenceSession } from 'onnxruntime-node';
 import { afterAll, describe, expect, it } from 'vitest';
 import { relativeError } from '../conformance/random.js';
+import { buildFakeDriver } from '../hip/fake.js';
 import { floats, LLM, llmFeeds, someTokens } from '../session/support.js';
 
 // MXATTN_PYTHON names a Python that has onnxruntime and, for Triton's configuration, tritonclient[grpc].
@@ -36,6 +37,9 @@ function result(script: string, args: readonly string[], env?: Record<string, st
   return stdout;
 }
 
+const fake = await buildFakeDriver();
+if ('missing' in fake) console.warn(`skipped: ${fake.missing}`);
+
 describe.skipIf(lacks('onnxruntime'))('the operator as a library, in Python', () => {
   const folder = mkdtempSync(join(tmpdir(), 'mxattn-serving-'));
   afterAll(() => rmSync(folder, { recursive: true }));
@@ -58,8 +62,12 @@ describe.skipIf(lacks('onnxruntime'))('the operator as a library, in Python', ()
   const more = [5, 6, 7];
 
   const tokens = (ids: readonly number[]) => ids.join(',');
-  const logits = (precision: string) => {
-    const bytes = result('./logits.py', [customOpLibrary(), model, precision, tokens(prompt), tokens(more)]);
+  const logits = (precision: string, env: Record<string, string> = {}) => {
+    const bytes = result(
+      './logits.py',
+      [customOpLibrary(), model, precision, tokens(prompt), tokens(more)],
+      env,
+    );
     return new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength));
   };
   const inNode = async (precision: 'f32' | 'mxfp6' | 'mxfp4') => {
@@ -96,6 +104,33 @@ describe.skipIf(lacks('onnxruntime'))('the operator as a library, in Python', ()
     });
     expect(status).not.toBe(0);
     expect(stderr).toMatch(/no kernel build "z80" for this processor; it can run .*portable/);
+  });
+
+  it.each([
+    ['tpu', 'MXATTN_DEVICE is "tpu"; it may be cpu, gpu, or gpu:1 and so on'],
+    ['gpu:1x', 'MXATTN_DEVICE is "gpu:1x"; it may be cpu'],
+    ['gpu', 'there is no GPU to use. HIP: none of /nowhere'],
+  ])('says what is wrong with the device %s', (device, message) => {
+    const { status, stderr } = run('./logits.py', [customOpLibrary(), model, '', '1', '2'], {
+      MXATTN_DEVICE: device,
+      MXATTN_HIP: '/nowhere/libamdhip64.so',
+      MXATTN_GPU_DRIVER: 'hip',
+    });
+    expect(status).not.toBe(0);
+    expect(stderr).toContain(message);
+  });
+
+  it.skipIf('missing' in fake)('computes on a GPU', async () => {
+    const error = relativeError(
+      logits('', {
+        MXATTN_DEVICE: 'gpu',
+        MXATTN_HIP: 'folder' in fake ? fake.folder : '',
+        MXATTN_GPU_DRIVER: 'hip',
+        XDG_CACHE_HOME: folder,
+      }),
+      await inNode('mxfp4'),
+    );
+    expect(error).toBeLessThan(0.05);
   });
 
   it('says what is wrong with a precision', () => {

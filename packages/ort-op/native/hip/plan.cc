@@ -103,6 +103,7 @@ Route lanesRoute(const Problem& problem) {
   route.valueBlocks = blocksOf(problem.valueHeadSize);
   route.defines = {define("MXATTN_RECIPE", static_cast<int>(problem.precision))};
   if (problem.cache) route.defines.push_back(define("MXATTN_CACHE_RECIPE", static_cast<int>(problem.cacheFormat)));
+  route.defines.push_back("-DMXATTN_NO_MATRIX");
   return route;
 }
 
@@ -137,9 +138,9 @@ Route routeOf(const Problem& problem, const Target& target) {
   if (decodes(problem)) return decodeRoute(problem);
   Route route = lanesRoute(problem);
   MatrixUnit unit = matrixUnit(target, problem.precision);
-  if (unit.threads == 0) return route;
   // Operands of matrix instructions are of one format, but in bytes.
-  if (operandPrecision(problem) != problem.precision && std::string(unit.operands.name) != "bytes") return route;
+  bool mixed = operandPrecision(problem) != problem.precision && std::string(unit.operands.name) != "bytes";
+  if (unit.threads == 0 || mixed) return route;
   for (const Size& size : sizes) {
     if (size.head < route.headBlocks || size.values < route.valueBlocks) continue;
     if (size.head + size.values > unit.mostBlocks) continue;
@@ -153,6 +154,7 @@ Route routeOf(const Problem& problem, const Target& target) {
     route.headBlocks = size.head;
     route.valueBlocks = size.values;
     route.channelsPerGroup = size.values * kernels::kBlock;
+    route.defines.pop_back();
     route.defines.push_back(define("MXATTN_HEAD_BLOCKS", size.head));
     route.defines.push_back(define("MXATTN_VALUE_BLOCKS", size.values));
     break;
@@ -487,7 +489,7 @@ Plan makePlan(const Problem& problem, const Target& target, const Operands& oper
 Plan makeReadPlan(const CacheShape& shape, int64_t length, Address panels, Address tail, Address keys, Address values) {
   Plan plan;
   int format = static_cast<int>(shape.format);
-  plan.defines = {define("MXATTN_RECIPE", format), define("MXATTN_CACHE_RECIPE", format)};
+  plan.defines = {define("MXATTN_RECIPE", format), define("MXATTN_CACHE_RECIPE", format), "-DMXATTN_NO_MATRIX"};
   kernels::ReadCache a{};
   a.cache = viewOf(shape, panels, tail);
   a.keys = keys;

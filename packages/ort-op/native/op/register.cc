@@ -1,12 +1,14 @@
 // The operator as a library of its own, libmxattn_ort, for whatever program runs ONNX Runtime: it is given to
 // register_custom_ops_library (Python), RegisterCustomOpsLibrary (C, C++, C#) or op_library_filename (Triton).
-#include <cstdlib>
+#include <cctype>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 
 #include "cpu/dispatch.h"
+#include "hip/driver/shared_library.h"
 #include "op/fused_attention.h"
 #include "ort/api.h"
 
@@ -21,22 +23,34 @@ namespace {
 
 // The operator for both element types, in its domain.
 struct Registration {
-  Registration(const ort::Functions& ort, cpu::Build build)
-      : floatOp(ort, build, ort::kFloat32), halfOp(ort, build, ort::kFloat16) {
+  Registration(const ort::Functions& ort, cpu::Build build, std::shared_ptr<GpuUse> use)
+      : gpu(std::move(use)), floatOp(ort, build, ort::kFloat32, gpu), halfOp(ort, build, ort::kFloat16, gpu) {
     ort.check(ort.CreateCustomOpDomain(kDomain, &domain));
     ort.check(ort.CustomOpDomain_Add(domain, &floatOp));
     ort.check(ort.CustomOpDomain_Add(domain, &halfOp));
   }
 
+  std::shared_ptr<GpuUse> gpu;
   FusedAttention floatOp;
   FusedAttention halfOp;
   ort::CustomOpDomain* domain;
 };
 
 // MXATTN_ISA names a build of the kernel; default the fastest.
-cpu::Build chosenBuild() {
-  const char* isa = std::getenv("MXATTN_ISA");
-  return cpu::chooseBuild(isa ? isa : "");
+cpu::Build chosenBuild() { return cpu::chooseBuild(hip::environment("MXATTN_ISA")); }
+
+// MXATTN_DEVICE is cpu (the default), gpu, or gpu: and the index of one; what a GPU cannot do is an error.
+std::shared_ptr<GpuUse> chosenGpu() {
+  std::string device = hip::environment("MXATTN_DEVICE");
+  if (device.empty() || device == "cpu") return nullptr;
+  if (device == "gpu") device = "gpu:0";
+  size_t end = 0;
+  std::string index = device.rfind("gpu:", 0) == 0 ? device.substr(4) : "";
+  int number = index.empty() || !std::isdigit(static_cast<unsigned char>(index[0])) ? -1 : std::stoi(index, &end);
+  if (number < 0 || end != index.size()) {
+    throw std::invalid_argument("MXATTN_DEVICE is \"" + device + "\"; it may be cpu, gpu, or gpu:1 and so on");
+  }
+  return std::make_shared<GpuUse>(number, true);
 }
 
 // One for each copy of ONNX Runtime in the process. Never freed: sessions call back into it to their end, and nobody says
@@ -46,7 +60,7 @@ const Registration& registration(const ort::ApiBase* base, const ort::Functions&
   static auto& all = *new std::map<const ort::ApiBase*, std::unique_ptr<Registration>>();
   std::lock_guard<std::mutex> lock(mutex);
   auto& known = all[base];
-  if (!known) known = std::make_unique<Registration>(ort, chosenBuild());
+  if (!known) known = std::make_unique<Registration>(ort, chosenBuild(), chosenGpu());
   return *known;
 }
 

@@ -26,7 +26,7 @@ class Layout {
 
 // From the first to the last element that a broadcast bias has.
 size_t biasElements(const cpu::Problem& p) {
-  if (!p.bias) return 0;
+  if (!p.bias || p.batch * p.heads * p.queryLength * p.keyLength == 0) return 0;
   return 1 + (p.batch - 1) * p.biasBatchStride + (p.heads - 1) * p.biasHeadStride +
          (p.queryLength - 1) * p.biasQueryStride + (p.keyLength - 1) * p.biasKeyStride;
 }
@@ -54,8 +54,11 @@ std::string Engine::compiler() {
   return device_->compiler();
 }
 
-void Engine::attend(const cpu::Problem& problem, LayerCache* cache) {
+void Engine::attend(const cpu::Problem& asked, LayerCache* cache) {
   std::lock_guard<std::mutex> alone(turn_);
+  cpu::Problem problem = asked;
+  // One zero for all is what the operator has where a model has no bias.
+  if (biasElements(problem) == 1 && *problem.bias == 0) problem.bias = nullptr;
   int64_t keys = problem.keyLength - (cache ? problem.firstNewKey : 0);
   struct Operand {
     const float* from;

@@ -2,6 +2,10 @@
 // CPU brings its own (test/hip/device.h).
 #pragma once
 
+#if defined(__CUDACC__) && !defined(__HIP__)
+#define MXATTN_NVIDIA 1
+#endif
+
 #ifndef MXATTN_EMULATED
 
 #if defined(__gfx950__)
@@ -16,7 +20,7 @@
 #define MXATTN_GFX12 1
 #endif
 
-#if defined(__CUDACC__)
+#if defined(MXATTN_NVIDIA)
 #define MXATTN_INLINE __device__ __forceinline__
 #define MXATTN_SHARED __shared__
 #define MXATTN_UNROLL _Pragma("unroll")
@@ -27,7 +31,7 @@
 #endif
 
 // A kernel of workgroups of `threads`, with one argument.
-#if defined(__CUDACC__)
+#if defined(MXATTN_NVIDIA)
 #define MXATTN_KERNEL(name, threads, Arguments) \
   extern "C" __global__ void __launch_bounds__(threads) name(const Arguments a)
 #else
@@ -37,7 +41,7 @@
 
 namespace mxattn::hip::kernels {
 
-#if defined(__CUDACC__)
+#if defined(MXATTN_NVIDIA)
 
 MXATTN_INLINE int threadIndex() { return threadIdx.x; }
 MXATTN_INLINE int groupX() { return blockIdx.x; }
@@ -86,6 +90,11 @@ MXATTN_INLINE int dot4(int a, int b, int c) {
 #endif
 }
 
+// The low halves of two words in one, the first below.
+MXATTN_INLINE unsigned lowHalves(unsigned first, unsigned second) {
+  return __builtin_amdgcn_perm(second, first, 0x05040100u);
+}
+
 // The value of lane ^ mask of the wave.
 MXATTN_INLINE int exchanged(int x, int mask) {
   int lane = static_cast<int>(__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u)));
@@ -105,7 +114,7 @@ MXATTN_INLINE bool anyLane(bool x) {
 
 // What was computed of `done` comes before what is computed with `next`. Loops are unrolled, and compilers begin as many
 // iterations at once as there are, although registers do not suffice. A uniform value is the same for all lanes.
-#if defined(__CUDACC__)
+#if defined(MXATTN_NVIDIA)
 MXATTN_INLINE void finish(float& done) { asm volatile("" : "+f"(done)); }
 MXATTN_INLINE void finish(unsigned& done) { asm volatile("" : "+r"(done)); }
 MXATTN_INLINE void begin(int& next) { asm volatile("" : "+r"(next)); }
@@ -133,9 +142,14 @@ struct alignas(16) Floats4 {
   float x[4];
 };
 
+// An address in the GPU's memory. Saying so spares loads that might as well be of shared memory.
 template <typename T>
 MXATTN_INLINE T* at(unsigned long long address) {
+#if defined(MXATTN_EMULATED) || defined(MXATTN_NVIDIA)
   return reinterpret_cast<T*>(address);
+#else
+  return (T*)(__attribute__((address_space(1))) T*)address;
+#endif
 }
 
 MXATTN_INLINE Words4 words(const Byte* from) { return *reinterpret_cast<const Words4*>(from); }

@@ -12,7 +12,6 @@ struct WholeRow {
   MXATTN_INLINE static constexpr int keyOf(int i) { return i; }
   MXATTN_INLINE int firstKey() const { return 0; }
   MXATTN_INLINE float largestOfRow(float x) const { return x; }
-  MXATTN_INLINE bool anyOfWave(bool x) const { return x; }
 };
 
 MXATTN_INLINE Floats4 floats(const Byte* from) { return *reinterpret_cast<const Floats4*>(from); }
@@ -41,24 +40,26 @@ struct ByteProducts {
     }
   }
 
-  // Weights of a tile by affine values.
   struct Weights {
     unsigned codes[kTileRows / 4];
-    float scales[2];
+    float units[2];
   };
 
+  // Returns their sum.
   MXATTN_INLINE static float weigh(const float (&affine)[kTileRows], int carry, Weights& weights) {
     float sum = 0;
     MXATTN_UNROLL
     for (int b = 0; b < 2; b++) {
-      unsigned largest = largestWeight<kBlock>(affine + b * kBlock);
-      int code = weightScaleCode(largest, carry);
-      weights.scales[b] = static_cast<int>(largest) < kNegligible ? 0.f : scaleOf(code) * 0.125f;
-      integerWeights<kBlock>(affine + b * kBlock, inverseScaleOf(code) * 8.f, weights.codes + b * 8);
+      int rounded[kBlock];
+      MXATTN_UNROLL
+      for (int k = 0; k < kBlock; k++) rounded[k] = weightOf(affine[b * kBlock + k]);
+      WeightScale scale(largestOf<kBlock>(rounded), carry);
+      weights.units[b] = scale.unit();
+      integerWeights<kBlock>(rounded, scale.inverse(), weights.codes + b * 8);
       int total = 0;
       MXATTN_UNROLL
       for (int w = 0; w < 8; w++) total = dot4(static_cast<int>(weights.codes[b * 8 + w]), 0x01010101, total);
-      sum = fma(static_cast<float>(total), weights.scales[b], sum);
+      sum = fma(static_cast<float>(total), weights.units[b], sum);
     }
     return sum;
   }
@@ -77,7 +78,7 @@ struct ByteProducts {
       if (c % 4 == 0) beginUniform(start);
       const Byte* value = values + (start + c * kBlockBytes);
       int product = dot16(high, words(value + 16), dot16(low, words(value), 0));
-      out[c] = fma(static_cast<float>(product), valueScales[c] * weights.scales[block], out[c]);
+      out[c] = fma(static_cast<float>(product), valueScales[c] * weights.units[block], out[c]);
       finish(out[c]);
     }
   }
@@ -87,12 +88,9 @@ struct ByteProducts {
 struct FloatProducts {
   static constexpr int kBlockBytes = 128;
 
-  MXATTN_INLINE static void scores(const Byte* query, float queryScale, const Byte* keys, const float*,
-                                   float (&score)[kTileRows]) {
+  MXATTN_INLINE static void scores(const Byte* query, float, const Byte* keys, const float*, float (&score)[kTileRows]) {
     for (int c = 0; c < kBlock; c += 4) {
       Floats4 q = floats(query + 4 * c);
-      MXATTN_UNROLL
-      for (int i = 0; i < 4; i++) q.x[i] *= queryScale;
       int start = 4 * c;
       MXATTN_UNROLL
       for (int k = 0; k < kTileRows; k++) {
@@ -132,7 +130,7 @@ struct E4m3Products : FloatProducts {
     constexpr ElementFormat format = elementFormat(kMxfp8, true);
     MXATTN_UNROLL
     for (int k = 0; k < kTileRows; k++) {
-      weights.values[k] = rounded(fromBits(weightBits(affine[k]) << 16), format);
+      weights.values[k] = rounded(floatOfWeight(weightOf(affine[k])), format);
       sum += weights.values[k];
     }
     return sum;
@@ -140,9 +138,9 @@ struct E4m3Products : FloatProducts {
 };
 
 template <typename Products>
-MXATTN_INLINE float fusedStep(float (&score)[kTileRows], RowState& state, bool seeded, bool masked, const Attend& a,
-                              const Row& row, int firstKey, float& sum, typename Products::Weights& weights) {
-  float factor = affineValues<true>(WholeRow{}, score, state, seeded, masked, a.masks, row, firstKey);
+MXATTN_INLINE float fusedStep(float (&score)[kTileRows], RowState& state, bool masked, const Attend& a, const Row& row,
+                              int firstKey, float& sum, typename Products::Weights& weights) {
+  float factor = affineValues<true>(WholeRow{}, score, state, masked, a.masks, row, firstKey);
   sum = sum * factor + Products::weigh(score, a.weightCarry, weights);
   return factor;
 }
@@ -190,26 +188,26 @@ MXATTN_INLINE void attendLanes(const Attend& a) {
   float sum = 0;
 
   for (int tile = kFused ? tiles.first : tiles.begin; tile < tiles.end; tile = larger(tile + 1, tiles.begin)) {
-    bool masked = tiles.masked(a.masks, tile), seeded = kFused && !masked && state.started();
+    bool masked = tiles.masked(a.masks, tile);
     float score[kTileRows];
     MXATTN_UNROLL
-    for (int k = 0; k < kTileRows; k++) score[k] = seeded ? state.seed() : 0;
+    for (int k = 0; k < kTileRows; k++) score[k] = 0;
     long long keyTile = static_cast<long long>(head) * a.keyTiles + tile;
     for (int b = 0; b < a.headBlocks; b++) {
       long long queryAt = (queryTile * a.headBlocks + b) * kTileRows + threadIndex();
       long long keyAt = (keyTile * a.headBlocks + b) * kTileRows;
       float scale = a.queryScales ? at<const float>(a.queryScales)[queryAt] : 1.f;
-      Products::scores(at<const Byte>(a.query) + queryAt * Products::kBlockBytes, kFused ? scale * kAffineUnits : 1.f,
+      Products::scores(at<const Byte>(a.query) + queryAt * Products::kBlockBytes, scale,
                        at<const Byte>(a.key) + keyAt * Products::kBlockBytes, at<const float>(a.keyScales) + keyAt, score);
     }
     typename Products::Weights weights;
     float factor;
     if constexpr (kFused) {
       if (tile < tiles.begin) {
-        affineValues<true>(WholeRow{}, score, state, seeded, masked, a.masks, row, tile * kTileRows);
+        affineValues<true>(WholeRow{}, score, state, masked, a.masks, row, tile * kTileRows);
         continue;
       }
-      factor = fusedStep<Products>(score, state, seeded, masked, a, row, tile * kTileRows, sum, weights);
+      factor = fusedStep<Products>(score, state, masked, a, row, tile * kTileRows, sum, weights);
     } else {
       factor = exactStep(score, state, masked, a.masks, row, tile * kTileRows, sum, weights);
     }

@@ -6,7 +6,7 @@
 // memory, twice where there is room, so that the next tile arrives while one is at work.
 #pragma once
 
-#if defined(MXATTN_MATRIX_I8) || defined(MXATTN_MATRIX_SCALED)
+#if (defined(MXATTN_MATRIX_I8) || defined(MXATTN_MATRIX_SCALED)) && !defined(MXATTN_NO_MATRIX)
 
 namespace mxattn::hip::kernels {
 
@@ -85,8 +85,17 @@ struct HalfRow {
   MXATTN_INLINE float largestOfRow(float x) const {
     return maximum(x, fromBits(static_cast<unsigned>(exchanged(static_cast<int>(bitsOf(x)), Engine::kRows))));
   }
-  MXATTN_INLINE bool anyOfWave(bool x) const { return anyLane(x); }
 };
+
+template <int kEach>
+MXATTN_INLINE void takeWeights(const float (&affine)[2 * kEach], int (&weight)[2 * kEach], int (&top)[2]) {
+  MXATTN_UNROLL
+  for (int b = 0; b < 2; b++) {
+    MXATTN_UNROLL
+    for (int i = 0; i < kEach; i++) weight[b * kEach + i] = weightOf(affine[b * kEach + i]);
+    top[b] = largestOf<kEach>(weight + b * kEach);
+  }
+}
 
 template <typename Engine, int kHeadBlocks, bool kAdjusted>
 MXATTN_INLINE void attendMatrix(const Attend& a) {
@@ -122,12 +131,26 @@ MXATTN_INLINE void attendMatrix(const Attend& a) {
     int next = larger(tile + 1, tiles.begin);
     if (next < tiles.end) staged.load(a, headTiles + next);
     const Tile& work = shared[current];
-    bool masked = tiles.masked(a.masks, tile), seeded = !masked && !anyLane(!state.started());
+    bool masked = tiles.masked(a.masks, tile), redo = masked || anyLane(!state.started());
     float score[Engine::kScores];
-    engine.scores(work.keys, work.keyScales, seeded ? state.seed() : 0.f, score);
-    float factor = affineValues<kAdjusted>(lanes, score, state, seeded, masked, a.masks, row, tile * kTileRows);
-    if (anyLane(factor != 1.f)) engine.rescale(factor);
-    if (tile >= tiles.begin) engine.accumulate(score, a.weightCarry, work.values, work.valueScales);
+    // Weights of two blocks of 32 keys, and the largest that this lane has of each.
+    constexpr int kEach = Engine::kScores / 2;
+    int weight[2 * kEach], top[2];
+    if (!redo) {
+      engine.scores(work.keys, work.keyScales, true, score);
+      takeWeights<kEach>(score, weight, top);
+      redo = anyLane(larger(top[0], top[1]) > kMostWeight);
+    }
+    if (redo) {
+      engine.scores(work.keys, work.keyScales, false, score);
+      MXATTN_UNROLL
+      for (int i = 0; i < Engine::kScores; i++) score[i] *= 1.f / kAffineUnits;
+      float factor = affineValues<kAdjusted>(lanes, score, state, masked, a.masks, row, tile * kTileRows);
+      if (anyLane(factor != 1.f)) engine.rescale(factor);
+      engine.setSeed(state.seed());
+      takeWeights<kEach>(score, weight, top);
+    }
+    if (tile >= tiles.begin) engine.accumulate(weight, top, a.weightCarry, work.values, work.valueScales);
     if (kBuffers == 1) barrier();
     if (next < tiles.end) {
       current = kBuffers == 1 ? 0 : 1 - current;

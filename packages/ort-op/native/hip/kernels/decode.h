@@ -75,7 +75,7 @@ MXATTN_INLINE void decode(const Decode& d) {
     }
     barrier();
 
-    float weightScale[kRows][2];
+    float weightUnit[kRows][2];
     MXATTN_UNROLL
     for (int r = 0; r < kRows; r++) {
       float top[2] = {-infinity(), -infinity()};
@@ -90,16 +90,15 @@ MXATTN_INLINE void decode(const Decode& d) {
       float factor = state[r].move(maximum(top[0], top[1]), worst > 0x7f800000);
       sum[r] *= factor;
       for (int c = 0; c < kDecodeChannels; c++) out[r][c] *= factor;
-      int own = 0;
+      float inverse = 0;
       MXATTN_UNROLL
       for (int b = 0; b < 2; b++) {
-        unsigned largest = weightBits(state[r].affine(top[b]));
-        int code = weightScaleCode(largest, a.weightCarry);
-        weightScale[r][b] = static_cast<int>(largest) < kNegligible ? 0.f : scaleOf(code) * 0.125f;
-        if (thread / kBlock == b) own = code;
+        WeightScale scale(weightOf(state[r].affine(top[b])), a.weightCarry);
+        weightUnit[r][b] = scale.unit();
+        if (thread / kBlock == b) inverse = scale.inverse();
       }
-      int weight = integerWeight(state[r].affine(scores[r][thread]), inverseScaleOf(own) * 8.f);
-      reinterpret_cast<Byte*>(codes[r])[thread / kBlock * kBlock + Elements::byteOf(thread % kBlock)] = static_cast<Byte>(weight);
+      int code = integerWeight(weightOf(state[r].affine(scores[r][thread])), inverse);
+      reinterpret_cast<Byte*>(codes[r])[thread / kBlock * kBlock + Elements::byteOf(thread % kBlock)] = static_cast<Byte>(code);
     }
     barrier();
     if (tile < tiles.begin) continue;
@@ -110,7 +109,7 @@ MXATTN_INLINE void decode(const Decode& d) {
       for (int b = 0; b < 2; b++) {
         int total = 0;
         for (int w = 0; w < 8; w++) total = dot4(static_cast<int>(codes[r][b * 8 + w]), 0x01010101, total);
-        sum[r] = fma(static_cast<float>(total), weightScale[r][b], sum[r]);
+        sum[r] = fma(static_cast<float>(total), weightUnit[r][b], sum[r]);
       }
     }
     MXATTN_UNROLL
@@ -130,7 +129,7 @@ MXATTN_INLINE void decode(const Decode& d) {
           int product = 0;
           MXATTN_UNROLL
           for (int w = 0; w < 8; w++) product = dot4(static_cast<int>(bytes[w]), static_cast<int>(codes[r][b * 8 + w]), product);
-          out[r][c] = fma(static_cast<float>(product), scale * weightScale[r][b], out[r][c]);
+          out[r][c] = fma(static_cast<float>(product), scale * weightUnit[r][b], out[r][c]);
         }
       }
     }

@@ -1,8 +1,8 @@
 // All kernels, in the order in which they need each other. The driver flattens these includes for run-time compilers.
 //
 // Compiled at run time, only what one plan needs: MXATTN_RECIPE is the id of its recipe, MXATTN_CACHE_RECIPE that of its cache,
-// MXATTN_HEAD_BLOCKS and MXATTN_VALUE_BLOCKS are its size where it uses matrix instructions. Without them everything is
-// compiled.
+// MXATTN_HEAD_BLOCKS and MXATTN_VALUE_BLOCKS are its size where it uses matrix instructions, and MXATTN_NO_MATRIX is there where
+// it does not. Without them everything is compiled.
 #pragma once
 
 #if defined(MXATTN_CACHE_RECIPE)

@@ -127,12 +127,13 @@ struct MatrixEngine {
   typename Matrix::Fragment query[kHeadBlocks];
   float queryScale[kHeadBlocks];
   float out[kOutputs];
-  float sum;  // of the weights that this lane has
+  float sum;   // of the weights that this lane has
+  float seed;  // what scores start at
   int lane, half;
 
   // The wave's queries: blocks of 32 channels, each of kTileRows rows, the first of them this lane's.
   MXATTN_INLINE MatrixEngine(const Byte* codes, const Byte* scales, int laneOfWave)
-      : sum(0), lane(laneOfWave % kRows), half(laneOfWave / kRows) {
+      : sum(0), seed(0), lane(laneOfWave % kRows), half(laneOfWave / kRows) {
     MXATTN_UNROLL
     for (int b = 0; b < kHeadBlocks; b++) {
       query[b] = Matrix::load(codes + b * kTileRows * kBlockBytes, half);
@@ -142,7 +143,7 @@ struct MatrixEngine {
     for (int i = 0; i < kOutputs; i++) out[i] = 0;
   }
 
-  MXATTN_INLINE void scores(const Byte* keys, const Byte* keyScales, float seed, float (&score)[kScores]) const {
+  MXATTN_INLINE void scores(const Byte* keys, const Byte* keyScales, bool seeded, float (&score)[kScores]) const {
     auto scale = reinterpret_cast<const float*>(keyScales);
     int first = lane, firstScale = productRow(kMatrixOrder, 0, half);
     MXATTN_UNROLL
@@ -151,7 +152,7 @@ struct MatrixEngine {
       begin(firstScale);
       float* s = score + part * kResults;
       MXATTN_UNROLL
-      for (int i = 0; i < kResults; i++) s[i] = seed;
+      for (int i = 0; i < kResults; i++) s[i] = seeded ? seed : 0.f;
       MXATTN_UNROLL
       for (int b = 0; b < kHeadBlocks; b++) {
         int row = b * kTileRows + part * kRows;
@@ -165,27 +166,29 @@ struct MatrixEngine {
     }
   }
 
+  MXATTN_INLINE void setSeed(float x) { seed = x; }
+
   MXATTN_INLINE void rescale(float factor) {
     sum *= factor;
     MXATTN_UNROLL
     for (int i = 0; i < kOutputs; i++) out[i] *= factor;
   }
 
-  // Weights of the tile by affine values, and their products with the values.
-  MXATTN_INLINE void accumulate(const float (&affine)[kScores], int carry, const Byte* values, const Byte* valueScales) {
+  // The products of the weights of a tile with its values.
+  MXATTN_INLINE void accumulate(const int (&weight)[kScores], const int (&top)[2], int carry, const Byte* values,
+                                const Byte* valueScales) {
     auto scale = reinterpret_cast<const float*>(valueScales);
     MXATTN_UNROLL
     for (int b = 0; b < 2; b++) {
-      int largest = static_cast<int>(largestWeight<kScores / 2>(affine + b * (kScores / 2)));
-      largest = larger(largest, exchanged(largest, kRows));
-      int code = weightScaleCode(static_cast<unsigned>(largest), carry);
-      float weightScale = largest < kNegligible ? 0.f : scaleOf(code) * 0.125f;
+      const int* own = weight + b * (kScores / 2);
+      WeightScale weightScale(larger(top[b], exchanged(top[b], kRows)), carry);
+      float unit = weightScale.unit();
       unsigned codes[4];
-      integerWeights<kScores / 2>(affine + b * (kScores / 2), inverseScaleOf(code) * 8.f, codes);
+      integerWeights<kScores / 2>(own, weightScale.inverse(), codes);
       int total = 0;
       MXATTN_UNROLL
       for (int w = 0; w < 4; w++) total = dot4(static_cast<int>(codes[w]), 0x01010101, total);
-      sum = fma(static_cast<float>(total), weightScale, sum);
+      sum = fma(static_cast<float>(total), unit, sum);
       typename Matrix::Fragment weights = Matrix::weights(codes, half);
       int first = lane, firstScale = productRow(kMatrixOrder, 0, half);
       MXATTN_UNROLL
@@ -197,7 +200,7 @@ struct MatrixEngine {
         MXATTN_UNROLL
         for (int i = 0; i < kResults; i++) {
           float& o = out[part * kResults + i];
-          o = fma(static_cast<float>(products[i]), scale[channel + firstScale + productRow(kMatrixOrder, i, 0)] * weightScale, o);
+          o = fma(static_cast<float>(products[i]), scale[channel + firstScale + productRow(kMatrixOrder, i, 0)] * unit, o);
           finish(o);
         }
       }

@@ -50,6 +50,8 @@ struct MatrixEngine {
   Fragment8 query[kSteps];
   int queryScale[kSteps];
   Products16 out[kValueBlocks];
+  // What scores start at, in every result.
+  Products16 seed;
   // The sum of all weights of the row, in every result.
   Products16 sum;
   int lane, half;
@@ -86,7 +88,7 @@ struct MatrixEngine {
 
   // The wave's queries: blocks of 32 channels, each of kTileRows rows, the first of them this lane's.
   MXATTN_INLINE MatrixEngine(const Byte* codes, const Byte* scales, int laneOfWave)
-      : sum(splat(0)), lane(laneOfWave % kRows), half(laneOfWave / kRows) {
+      : seed(splat(0)), sum(splat(0)), lane(laneOfWave % kRows), half(laneOfWave / kRows) {
     constexpr int stride = kTileRows * kBlockBytes;
     MXATTN_UNROLL
     for (int s = 0; s < kSteps; s++) {
@@ -98,12 +100,12 @@ struct MatrixEngine {
     for (int c = 0; c < kValueBlocks; c++) out[c] = splat(0);
   }
 
-  MXATTN_INLINE void scores(const Byte* keys, const Byte* keyScales, float seed, float (&score)[kScores]) const {
+  MXATTN_INLINE void scores(const Byte* keys, const Byte* keyScales, bool seeded, float (&score)[kScores]) const {
     constexpr int stride = kTileRows * kBlockBytes;
     MXATTN_UNROLL
     for (int part = 0; part < 2; part++) {
       int row = part * kRows + lane;
-      Products16 products = splat(seed);
+      Products16 products = seeded ? seed : splat(0);
       MXATTN_UNROLL
       for (int s = 0; s < kSteps; s++) {
         Fragment8 key = load(keys + 2 * s * stride + row * kBlockBytes, stride, half);
@@ -116,68 +118,68 @@ struct MatrixEngine {
     }
   }
 
+  MXATTN_INLINE void setSeed(float x) { seed = splat(x); }
+
   MXATTN_INLINE void rescale(float factor) {
     sum *= factor;
     MXATTN_UNROLL
     for (int c = 0; c < kValueBlocks; c++) out[c] *= factor;
   }
 
-  // bf16 weights of the keys of one block of 32, two a word.
-  MXATTN_INLINE static void pack(const float* affine, unsigned (&packed)[8]) {
-    MXATTN_UNROLL
-    for (int w = 0; w < 8; w++) packed[w] = weightBits(affine[2 * w]) | weightBits(affine[2 * w + 1]) << 16;
+  // Two bf16 weights, the first in the low half.
+  MXATTN_INLINE static unsigned pair(int first, int second) {
+    return lowHalves(static_cast<unsigned>(larger(first, kNoWeight)), static_cast<unsigned>(larger(second, kNoWeight)));
   }
 
   // The weights as an operand, and the E8M0 code of their scale.
-  MXATTN_INLINE static Fragment8 weights(const float (&affine)[kScores], int carry, int& scale) {
+  MXATTN_INLINE static Fragment8 operand(const int (&weight)[kScores], const int (&top)[2], int carry, int& scaleCode) {
     Fragment8 f{};
     if constexpr (kRecipe == kMxfp8) {
-      scale = 127;
+      scaleCode = 127;
       MXATTN_UNROLL
       for (int w = 0; w < 8; w++) {
         // E4M3 codes of four weights.
-        Shorts2 two{};
-        unsigned low = weightBits(affine[4 * w]) | weightBits(affine[4 * w + 1]) << 16;
-        unsigned high = weightBits(affine[4 * w + 2]) | weightBits(affine[4 * w + 3]) << 16;
-        two = __builtin_amdgcn_cvt_scalef32_pk_fp8_bf16(two, __builtin_bit_cast(Bf16x2, low), 1.f, false);
-        two = __builtin_amdgcn_cvt_scalef32_pk_fp8_bf16(two, __builtin_bit_cast(Bf16x2, high), 1.f, true);
-        f[w] = __builtin_bit_cast(int, two);
+        const int* four = weight + 4 * w;
+        Shorts2 codes{};
+        codes = __builtin_amdgcn_cvt_scalef32_pk_fp8_bf16(codes, __builtin_bit_cast(Bf16x2, pair(four[0], four[1])), 1.f, false);
+        codes = __builtin_amdgcn_cvt_scalef32_pk_fp8_bf16(codes, __builtin_bit_cast(Bf16x2, pair(four[2], four[3])), 1.f, true);
+        f[w] = __builtin_bit_cast(int, codes);
       }
     } else {
       // Halves of the wave exchange weights until each has one block: the first those of keys 0 to 31 of the tile.
-      unsigned first[8], second[8];
-      pack(affine, first);
-      pack(affine + kResults, second);
       Words16 block;
       MXATTN_UNROLL
       for (int w = 0; w < 8; w++) {
-        auto swapped = __builtin_amdgcn_permlane32_swap(first[w], second[w], false, false);
+        const int *first = weight + 2 * w, *second = weight + kResults + 2 * w;
+        auto swapped = __builtin_amdgcn_permlane32_swap(pair(first[0], first[1]), pair(second[0], second[1]), false, false);
         block.word[w] = swapped[0];
         block.word[8 + w] = swapped[1];
       }
-      auto tops = __builtin_amdgcn_permlane32_swap(largestWeight<kResults>(affine), largestWeight<kResults>(affine + kResults),
-                                                   false, false);
-      scale = weightScaleCode(larger(static_cast<unsigned>(tops[0]), static_cast<unsigned>(tops[1])), carry);
-      auto codes = __builtin_amdgcn_cvt_scalef32_pk32_fp6_bf16(__builtin_bit_cast(Bf16x32, block), scaleOf(scale));
+      auto tops = __builtin_amdgcn_permlane32_swap(static_cast<unsigned>(top[0]), static_cast<unsigned>(top[1]), false, false);
+      WeightScale scale(larger(static_cast<int>(tops[0]), static_cast<int>(tops[1])), carry);
+      scaleCode = scale.code;
+      auto codes = __builtin_amdgcn_cvt_scalef32_pk32_fp6_bf16(__builtin_bit_cast(Bf16x32, block), scaleOf(scaleCode));
       MXATTN_UNROLL
       for (int w = 0; w < 6; w++) f[w] = static_cast<int>(codes[w]);
     }
     return f;
   }
 
-  MXATTN_INLINE void accumulate(const float (&affine)[kScores], int carry, const Byte* values, const Byte* valueScales) {
+  // The products of the weights of a tile with its values.
+  MXATTN_INLINE void accumulate(const int (&weight)[kScores], const int (&top)[2], int carry, const Byte* values,
+                                const Byte* valueScales) {
     int weightScale;
-    Fragment8 weight = weights(affine, carry, weightScale);
+    Fragment8 weights = operand(weight, top, carry, weightScale);
     constexpr int kOnes = 0x22222222;  // E2M1
     Fragment8 ones{kOnes, kOnes, kOnes, kOnes};
-    sum = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(ones, weight, sum, kFormatE2m1, kWeightFormat, 0, 127, 0,
+    sum = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(ones, weights, sum, kFormatE2m1, kWeightFormat, 0, 127, 0,
                                                           weightScale);
     constexpr int stride = kChannels * kBlockBytes;
     MXATTN_UNROLL
     for (int c = 0; c < kValueBlocks; c++) {
       int channel = c * kRows + lane;
       Fragment8 value = load(values + channel * kBlockBytes, stride, half);
-      out[c] = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(value, weight, out[c], kFormat, kWeightFormat, 0,
+      out[c] = __builtin_amdgcn_mfma_scale_f32_32x32x64_f8f6f4(value, weights, out[c], kFormat, kWeightFormat, 0,
                                                                valueScales[half * kChannels + channel], 0, weightScale);
     }
   }

@@ -11,22 +11,46 @@ constexpr float kAffineUnits = 128.f;
 // The least rms ripple.
 constexpr float kCorrection = 60801.f / 1048576.f;
 constexpr float kAffineOffset = 127.f * kAffineUnits;
-// Where the weight would pass 448, E4M3's largest: the function is 135.75 there.
-constexpr float kLargestAffine = (135.75f - 127.f) * kAffineUnits;
 constexpr float kRollback = 135.75f - 127.f + kCorrection;
 // bf16 bits below which a block counts as zeros: 2^-70 of the reference.
 constexpr int kNegligible = (127 - 70) << 7;
-constexpr float kRoundToInteger = 12582912.f;  // 1.5 * 2^23
 
-// Bits of the bf16 of an affine value.
-MXATTN_INLINE unsigned weightBits(float affine) {
-  return bitsOf(maximum(affine, -kAffineOffset) + (kRoundToInteger + kAffineOffset)) & 0xffffu;
+// An affine value as an integer above kNoWeight, the bits of 1.5 * 2^23: adding that number rounds. The low half is a bf16.
+// Integers are in the order of the values; those of values without weight are at most kNoWeight, those of NaN above all.
+constexpr int kNoWeight = 0x4b400000;
+// E4M3's largest weight, 448.
+constexpr int kMostWeight = kNoWeight + 17376;
+
+MXATTN_INLINE int weightOf(float affine) {
+  return static_cast<int>(bitsOf(affine + (12582912.f + kAffineOffset)));
 }
 
-// E8M0 code of the scale of a block of E2M3 weights whose largest has these bf16 bits; its unit, an integer's, is 1/8 of it.
-MXATTN_INLINE int weightScaleCode(unsigned largest, int carry) {
-  return larger(static_cast<int>((largest + static_cast<unsigned>(carry)) >> 7) - 2, 0);
+template <int kCount>
+MXATTN_INLINE int largestOf(const int* weights) {
+  int top = weights[0];
+  MXATTN_UNROLL
+  for (int i = 1; i < kCount; i++) top = larger(top, weights[i]);
+  return top;
 }
+
+MXATTN_INLINE float floatOfWeight(int weight) { return fromBits(static_cast<unsigned>(larger(weight, kNoWeight)) << 16); }
+
+// The scale of a block of E2M3 weights by its largest weight.
+struct WeightScale {
+  // E8M0.
+  int code;
+  bool negligible;
+
+  MXATTN_INLINE WeightScale(int largest, int carry) {
+    int bits = larger(largest, kNoWeight) - kNoWeight;
+    code = larger(((bits + carry) >> 7) - 2, 0);
+    negligible = bits < kNegligible;
+  }
+
+  // What one of the integers counts, and what makes integers of weights.
+  MXATTN_INLINE float unit() const { return negligible ? 0.f : scaleOf(code) * 0.125f; }
+  MXATTN_INLINE float inverse() const { return inverseScaleOf(code) * 8.f; }
+};
 
 // What a row knows of its softmax.
 struct RowState {
@@ -57,29 +81,16 @@ struct RowState {
   MXATTN_INLINE float seed() const { return -(reference + kCorrection) * kAffineUnits; }
 };
 
-// Affine values of a tile of 64 keys from the products, moving the reference where needed. `Lanes` says which part of a row
-// a lane has: kScores of them, that of key firstKey() + keyOf(i) of the tile, and reductions, largestOfRow and anyOfWave.
+// Masks the scores of a tile of 64 keys, in log2 units, moves the reference where needed, and makes affine values of them.
 // Returns what has been accumulated so far is to be multiplied by.
 //
-// `seeded`: products started at the seed. Else they started at 0 and are masked here if `masked`.
+// `Lanes` says which part of a row a lane has: kScores of them, that of key firstKey() + keyOf(i) of the tile; largestOfRow
+// is over the lanes that share a row.
 template <bool kAdjusted, typename Lanes>
-MXATTN_INLINE float affineValues(const Lanes& lanes, float (&score)[Lanes::kScores], RowState& state, bool seeded,
-                                 bool masked, const Masks& masks, const Row& row, int firstKey) {
-  if (seeded) {
-    // As integers positive NaNs are the largest, and negative values, whose weights are zero, order themselves otherwise.
-    int top = static_cast<int>(bitsOf(score[0]));
-    MXATTN_UNROLL
-    for (int i = 1; i < Lanes::kScores; i++) top = larger(top, static_cast<int>(bitsOf(score[i])));
-    if (!lanes.anyOfWave(top > static_cast<int>(bitsOf(kLargestAffine)))) return 1.f;
-    float corrected = state.reference + kCorrection;
-    MXATTN_UNROLL
-    for (int i = 0; i < Lanes::kScores; i++) score[i] = fma(score[i], 1.f / kAffineUnits, corrected);
-  } else {
-    MXATTN_UNROLL
-    for (int i = 0; i < Lanes::kScores; i++) score[i] *= 1.f / kAffineUnits;
-    if (masked) {
-      maskScores<kAdjusted>(score, masks, row, firstKey + lanes.firstKey(), [](int i) { return Lanes::keyOf(i); });
-    }
+MXATTN_INLINE float affineValues(const Lanes& lanes, float (&score)[Lanes::kScores], RowState& state, bool masked,
+                                 const Masks& masks, const Row& row, int firstKey) {
+  if (masked) {
+    maskScores<kAdjusted>(score, masks, row, firstKey + lanes.firstKey(), [](int i) { return Lanes::keyOf(i); });
   }
   float top = -infinity();
   // The bits of a NaN without its sign are above those of any number. maximum() loses it.
@@ -96,31 +107,22 @@ MXATTN_INLINE float affineValues(const Lanes& lanes, float (&score)[Lanes::kScor
   return factor;
 }
 
-// The largest bf16 bits of a block of weights by affine values, of those that this lane has.
-template <int kCount>
-MXATTN_INLINE unsigned largestWeight(const float* affine) {
-  float top = affine[0];
-  MXATTN_UNROLL
-  for (int i = 1; i < kCount; i++) top = maximum(top, affine[i]);
-  return weightBits(top);
-}
-
-// The E2M3 weight, as an integer of at most 60, of an affine value. `inverse` takes the unit of its block to 1.
-MXATTN_INLINE int integerWeight(float affine, float inverse) {
-  float x = fromBits(weightBits(affine) << 16) * inverse;
+// The E2M3 weight as an integer of at most 60. `inverse` takes the unit of its block to 1.
+MXATTN_INLINE int integerWeight(int weight, float inverse) {
+  float x = floatOfWeight(weight) * inverse;
   // Adding 1.5 * 2^20 times the power of two rounds to 4 significant bits, below 8 to integers.
   float magic = fromBits((bitsOf(maximum(x, 8.f)) & 0x7f800000u) + 0x0a400000u);
   return static_cast<int>(minimum((x + magic) - magic, 60.f));
 }
 
-// Those of several affine values, four a word.
+// Several, four a word.
 template <int kCount>
-MXATTN_INLINE void integerWeights(const float* affine, float inverse, unsigned* words) {
+MXATTN_INLINE void integerWeights(const int* weights, float inverse, unsigned* words) {
   MXATTN_UNROLL
   for (int w = 0; w < kCount / 4; w++) {
     unsigned word = 0;
     MXATTN_UNROLL
-    for (int i = 0; i < 4; i++) word |= static_cast<unsigned>(integerWeight(affine[4 * w + i], inverse)) << (8 * i);
+    for (int i = 0; i < 4; i++) word |= static_cast<unsigned>(integerWeight(weights[4 * w + i], inverse)) << (8 * i);
     words[w] = word;
     finish(words[w]);
   }

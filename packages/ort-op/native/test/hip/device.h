@@ -54,6 +54,8 @@ inline int dot4(int a, int b, int c) {
   return c;
 }
 
+inline unsigned lowHalves(unsigned first, unsigned second) { return (first & 0xffffu) | second << 16; }
+
 inline int exchanged(int x, int mask) {
   return emulated::together<int>(x, [mask](const int* const* in, int* const* out, int lanes) {
     for (int lane = 0; lane < lanes; lane++) *out[lane] = *in[lane ^ mask];

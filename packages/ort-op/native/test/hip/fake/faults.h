@@ -1,7 +1,7 @@
 // What goes wrong, and what is alive, in the libraries that stand for AMD's in tests.
 //
-// MXATTN_FAKE_HIP_FAULT: "CALL" or "CALL:N", the name of what fails and at which time, counted from when the variable was
-// given this value; "#" and anything after it makes a new value. MXATTN_FAKE_HIP_COUNTS: a folder, where each library keeps its counts as JSON.
+// MXATTN_FAKE_HIP_FAULT: "CALL", "CALL:N" or "CALL:N+", the name of what fails: always, the Nth time, or from then on, counted
+// from when the variable was given this value; "#" and anything after it makes a new value. MXATTN_FAKE_HIP_COUNTS: a folder, where each library keeps its counts as JSON.
 #pragma once
 
 #include <cstdio>
@@ -31,7 +31,9 @@ inline bool fails(const std::string& what) {
   fault = fault.substr(0, fault.find('#'));
   size_t colon = fault.find(':');
   if (fault.substr(0, colon) != what) return false;
-  return colon == std::string::npos || ++calls == std::stoi(fault.substr(colon + 1));
+  if (colon == std::string::npos) return true;
+  int first = std::stoi(fault.substr(colon + 1));
+  return ++calls == first || (fault.back() == '+' && calls > first);
 }
 
 class Counts {
