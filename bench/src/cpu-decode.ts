@@ -3,11 +3,11 @@ import {
   createSession,
   findRuntime,
   kvCacheBytes,
-  type MxattnSessionOptions,
   type Runtime,
   writeModel,
 } from '@mxattn/ort-op';
 import { terminalProgress } from '@mxattn/progress';
+import { type Attention, attentionName, attentions } from './attentions.js';
 import { feed, graphRunner, normal } from './cpu-operator.js';
 import { interleaved } from './interleave.js';
 import { graphModel, type Node } from './operator-model.js';
@@ -22,17 +22,6 @@ const LENGTH = 8192;
 const LABEL = `1,${HEADS},${KV_HEADS},1,${LENGTH},${SIZE}`;
 /** Decoding is a loop. */
 const IN_TURN = 5;
-type Attention = Required<Pick<MxattnSessionOptions, 'precision' | 'kvCacheFormat'>>;
-
-const ATTENTIONS: readonly Attention[] = [
-  { precision: 'mxfp4', kvCacheFormat: 'mxfp4' },
-  { precision: 'mxfp6', kvCacheFormat: 'mxfp4' },
-  { precision: 'mxfp6', kvCacheFormat: 'mxfp6' },
-  { precision: 'mxfp8', kvCacheFormat: 'mxfp8' },
-  { precision: 'f32', kvCacheFormat: 'f16' },
-  { precision: 'f32', kvCacheFormat: 'f32' },
-];
-
 /**
  * One token after a long cache, through a session with a native cache that grows from run to run. The peers compute
  * attention as MatMul, Softmax, MatMul, with the query heads that share a key as rows: inside the runtime alone, on keys
@@ -54,13 +43,9 @@ export async function decodeRows(threads: number): Promise<Row[]> {
     );
     rows.push({ name, shape: LABEL, ...times, peerName, ratio: times.peer / times.ours });
   };
-  for (const attention of ATTENTIONS) {
+  for (const attention of attentions) {
     const { step: ours } = await nativeDecode(attention, threads);
-    const { precision, kvCacheFormat } = attention;
-    const name =
-      precision === kvCacheFormat
-        ? `decode, ${precision} cache`
-        : `decode, ${precision} on a cache of ${kvCacheFormat}`;
+    const name = `decode, ${attentionName(attention)}`;
     await row(name, ours, inside, 'MatMul, Softmax, MatMul f32 inside ONNX Runtime', 15);
     await row(name, ours, stock, 'the same through run() with past and present', 15);
   }

@@ -11,6 +11,7 @@ import { heldOutTokens, negativeLogLikelihood, openModels } from '@mxattn/exampl
 import { kvCacheBytes } from '@mxattn/ort-op';
 import { terminalProgress } from '@mxattn/progress';
 import { type PatchOptions, patch, unpatch } from '@mxattn/transformers-patch';
+import { attentionName, attentions } from './attentions.js';
 import { median } from './interleave.js';
 import type { BenchmarkResult, Row } from './row.js';
 
@@ -26,21 +27,6 @@ const CONTEXTS = 4;
 /** Tokens for which a cache takes the memory that it needs: it grows by so many. */
 const CACHE_CHUNK = 1024;
 
-type Attention = Required<Pick<PatchOptions, 'precision' | 'kvCacheFormat'>>;
-
-const ATTENTIONS: readonly Attention[] = [
-  { precision: 'mxfp4', kvCacheFormat: 'mxfp4' },
-  { precision: 'mxfp6', kvCacheFormat: 'mxfp4' },
-  { precision: 'mxfp6', kvCacheFormat: 'mxfp6' },
-  { precision: 'mxfp8', kvCacheFormat: 'mxfp8' },
-  { precision: 'f32', kvCacheFormat: 'f16' },
-  { precision: 'f32', kvCacheFormat: 'f32' },
-];
-
-function nameOf({ precision, kvCacheFormat }: Attention): string {
-  return precision === kvCacheFormat ? precision : `${precision} on a cache of ${kvCacheFormat}`;
-}
-
 /**
  * transformers.js with and without mxattn: the time to the first token of a long prompt, the time of each further token,
  * and what the cache's format costs in perplexity.
@@ -51,9 +37,9 @@ export async function llmBenchmark(): Promise<BenchmarkResult> {
   const stock = await load(null);
   const rows: Row[] = [];
   const memory: Record<string, number> = {};
-  for (const attention of ATTENTIONS) {
+  for (const attention of attentions) {
     const ours = await load(attention);
-    const label = nameOf(attention);
+    const label = attentionName(attention);
     const times = await terminalProgress(`story-llama, ${label}`, ROUNDS, (step) =>
       generateByTurns(ours, stock, text, step),
     );
@@ -185,9 +171,9 @@ async function perplexityByPrecision(
     const { logits } = (await stock(tokensAsInput(context.slice(0, -1), CONTEXT))) as Outputs;
     return negativeLogLikelihood(logits!.data as Float32Array, context.slice(1));
   });
-  for (const attention of ATTENTIONS) {
+  for (const attention of attentions) {
     const ours = await load(attention);
-    await measure(nameOf(attention), (context) => lossFromCache(ours, context));
+    await measure(attentionName(attention), (context) => lossFromCache(ours, context));
     await ours.dispose();
   }
   return result;

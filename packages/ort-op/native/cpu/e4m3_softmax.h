@@ -11,14 +11,7 @@ struct E4m3Softmax {
     if (std::isnan(reference) || anyNaN(scores)) reference = kNaN;
     Floats top = load<Floats>(scores);
     for (int v = 1; v < kTileVectors; v++) top = maximum(load<Floats>(scores + v * kLanes), top);
-    if (anyLane(top > reference + kRollback)) {
-      float highest = maximumOfLanes(top)[0];
-      if (reference == -kInfinity) {
-        reference = highest;
-      } else {
-        state.raise(row, highest);
-      }
-    }
+    if (anyLane(top > reference + kRollback)) state.setReference(row, maximumOfLanes(top)[0]);
     Floats sum = load<Floats>(sums);
     Floats corrected = splat(reference + kSchraudolphCorrection);
     for (int v = 0; v < kTileVectors; v++) {

@@ -172,6 +172,15 @@ struct RowState {
     reference[row] = to;
   }
 
+  // The first reference, or a higher one.
+  void setReference(int row, float to) const {
+    if (reference[row] == -kInfinity) {
+      reference[row] = to;
+    } else {
+      raise(row, to);
+    }
+  }
+
   static RowState take(const Problem& problem, Arena& arena) {
     RowState state;
     state.outSize = ceilDivide(problem.valueHeadSize, kLanes) * kLanes;

@@ -14,14 +14,7 @@ struct OnlineSoftmax {
     }
     Ints above{};
     for (int v = 0; v < kTileVectors; v++) above |= load<Floats>(scores + v * kLanes) > reference;
-    if (anyLane(above)) {
-      float top = largestScore(scores)[0];
-      if (reference == -kInfinity) {
-        reference = top;
-      } else {
-        state.raise(row, top);
-      }
-    }
+    if (anyLane(above)) state.setReference(row, largestScore(scores)[0]);
     Floats sum = load<Floats>(sums);
     for (int v = 0; v < kTileVectors; v++) {
       Floats p{};
