@@ -114,9 +114,10 @@ class MatrixTileEngine : public BlockScaledEngine {
     int groupPairs = static_cast<int>(ceilDivide(packed_.channelGroups(), 2)), rowPairs = pairsOf(rows);
     unit.configuration.set(kBlock);
     storesBeforeTiles();
+    // All tiles that wait, before the next rows and channels: their output stays in the first level cache.
     auto multiply = [&](int item, int32_t* products) {
-      int t = item / (rowPairs * groupPairs), row = item / groupPairs % rowPairs * kPairRows;
-      int64_t group = item % groupPairs * 2;
+      int t = item % unit.pending, row = item / unit.pending / groupPairs * kPairRows;
+      int64_t group = item / unit.pending % groupPairs * 2;
       const uint8_t* codes = unit.probability + row * kPendingKeys + t * kTileKeys;
       for (int b = 0; b < kTileBlocks; b++) {
         multiplyUnsigned(codes + b * kBlock, packed_.values(unit.tiles[t], b, group), groupsOf(group),
@@ -124,22 +125,14 @@ class MatrixTileEngine : public BlockScaledEngine {
       }
     };
     auto scale = [&](int item, const int32_t* products) {
-      int t = item / (rowPairs * groupPairs), row = item / groupPairs % rowPairs * kPairRows;
-      int64_t group = item % groupPairs * 2;
-      int count = std::min(kPairRows, rows.count - row);
-      for (int g = 0; g < groupsOf(group); g++) {
-        Floats scales[kTileBlocks];
-        for (int b = 0; b < kTileBlocks; b++) scales[b] = load<Floats>(packed_.valueScales(unit.tiles[t], b, group + g));
-        for (int r = 0; r < count; r++) {
-          const float* weights = probabilityScales(unit, t) + (row + r) * kTileBlocks;
-          float* out = state.out + (row + r) * state.outSize + (group + g) * kLanes;
-          Floats sum = load<Floats>(out);
-          for (int b = 0; b < kTileBlocks; b++) {
-            Ints product = load<Ints>(products + (b * kPairRows + r) * kPairColumns + g * kLanes);
-            sum += toFloats(product) * (scales[b] * weights[b]);
-          }
-          store(out, sum);
-        }
+      int t = item % unit.pending, row = item / unit.pending / groupPairs * kPairRows;
+      int64_t group = item / unit.pending % groupPairs * 2;
+      int count = std::min(kPairRows, rows.count - row), groups = groupsOf(group);
+      const float* weights = probabilityScales(unit, t) + row * kTileBlocks;
+      for (int g = 0; g < groups; g++) {
+        addScaled(products + g * kLanes, count, packed_.valueScales(unit.tiles[t], 0, group + g),
+                  packed_.valueScales(unit.tiles[t], 1, group + g), weights,
+                  state.out + row * state.outSize + (group + g) * kLanes, state.outSize);
       }
     };
     inTurn(unit, unit.pending * rowPairs * groupPairs, multiply, scale);
@@ -180,6 +173,20 @@ class MatrixTileEngine : public BlockScaledEngine {
         }
       }
       for (int p = 0; p < 2; p++) store(scores + r * kTileKeys + p * kLanes, sum[p]);
+    }
+  }
+
+  // Adds to rows of kLanes outputs the products of both blocks of a tile, times the scales of values and of weights.
+  static void addScaled(const int32_t* __restrict products, int count, const float* firstScales,
+                        const float* secondScales, const float* __restrict weights, float* __restrict out,
+                        int64_t outStride) {
+    Floats first = load<Floats>(firstScales), second = load<Floats>(secondScales);
+    const int32_t* more = products + kPairRows * kPairColumns;
+    for (int r = 0; r < count; r++) {
+      Floats sum = load<Floats>(out + r * outStride);
+      sum += toFloats(load<Ints>(products + r * kPairColumns)) * (first * weights[r * kTileBlocks]);
+      sum += toFloats(load<Ints>(more + r * kPairColumns)) * (second * weights[r * kTileBlocks + 1]);
+      store(out + r * outStride, sum);
     }
   }
 
