@@ -20,8 +20,10 @@ struct Target {
   size_t sharedMemoryPerBlock;
 };
 
-// A precision that the CPU kernel does not have; the id of the recipe in @mxattn/core.
+// Precisions that the CPU kernel does not have; ids of recipes in @mxattn/core.
 constexpr cpu::Precision kMxfp8 = static_cast<cpu::Precision>(3);
+// Without a cache.
+constexpr cpu::Precision kMxfp6Direct = static_cast<cpu::Precision>(10);
 
 // An address on the GPU; 0: none.
 using Address = uint64_t;

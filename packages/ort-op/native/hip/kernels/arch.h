@@ -95,6 +95,11 @@ MXATTN_INLINE unsigned lowHalves(unsigned first, unsigned second) {
   return __builtin_amdgcn_perm(second, first, 0x05040100u);
 }
 
+// The second and the fourth byte of two words in one, those of the first below.
+MXATTN_INLINE unsigned oddBytes(unsigned first, unsigned second) {
+  return __builtin_amdgcn_perm(second, first, 0x07050301u);
+}
+
 // The value of lane ^ mask of the wave.
 MXATTN_INLINE int exchanged(int x, int mask) {
   int lane = static_cast<int>(__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u)));

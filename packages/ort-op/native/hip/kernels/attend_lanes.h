@@ -24,6 +24,7 @@ MXATTN_INLINE int dot16(const Words4& a, const Words4& b, int c) {
 
 // Products of bytes.
 struct ByteProducts {
+  using Softmax = Bf16Weights;
   static constexpr int kBlockBytes = 32;
 
   MXATTN_INLINE static void scores(const Byte* query, float queryScale, const Byte* keys, const float* keyScales,
@@ -52,7 +53,7 @@ struct ByteProducts {
     for (int b = 0; b < 2; b++) {
       int rounded[kBlock];
       MXATTN_UNROLL
-      for (int k = 0; k < kBlock; k++) rounded[k] = weightOf(affine[b * kBlock + k]);
+      for (int k = 0; k < kBlock; k++) rounded[k] = Bf16Weights::of(affine[b * kBlock + k]);
       WeightScale scale(largestOf<kBlock>(rounded), carry);
       weights.units[b] = scale.unit();
       integerWeights<kBlock>(rounded, scale.inverse(), weights.codes + b * 8);
@@ -86,6 +87,7 @@ struct ByteProducts {
 
 // Products of floats.
 struct FloatProducts {
+  using Softmax = Bf16Weights;
   static constexpr int kBlockBytes = 128;
 
   MXATTN_INLINE static void scores(const Byte* query, float, const Byte* keys, const float*, float (&score)[kTileRows]) {
@@ -130,7 +132,22 @@ struct E4m3Products : FloatProducts {
     constexpr ElementFormat format = elementFormat(kMxfp8, true);
     MXATTN_UNROLL
     for (int k = 0; k < kTileRows; k++) {
-      weights.values[k] = rounded(floatOfWeight(weightOf(affine[k])), format);
+      weights.values[k] = rounded(floatOfWeight(Bf16Weights::of(affine[k])), format);
+      sum += weights.values[k];
+    }
+    return sum;
+  }
+};
+
+// E4M3 weights without a bf16 between, as floats.
+struct DirectProducts : FloatProducts {
+  using Softmax = E4m3Codes;
+
+  MXATTN_INLINE static float weigh(const float (&affine)[kTileRows], int, Weights& weights) {
+    float sum = 0;
+    MXATTN_UNROLL
+    for (int k = 0; k < kTileRows; k++) {
+      weights.values[k] = floatOfE4m3(E4m3Codes::code(E4m3Codes::of(affine[k])));
       sum += weights.values[k];
     }
     return sum;
@@ -138,7 +155,7 @@ struct E4m3Products : FloatProducts {
 };
 
 template <typename Products>
-MXATTN_INLINE float fusedStep(float (&score)[kTileRows], RowState& state, bool masked, const Attend& a, const Row& row,
+MXATTN_INLINE float fusedStep(float (&score)[kTileRows], RowState<typename Products::Softmax>& state, bool masked, const Attend& a, const Row& row,
                               int firstKey, float& sum, typename Products::Weights& weights) {
   float factor = affineValues<true>(WholeRow{}, score, state, masked, a.masks, row, firstKey);
   sum = sum * factor + Products::weigh(score, a.weightCarry, weights);
@@ -146,7 +163,7 @@ MXATTN_INLINE float fusedStep(float (&score)[kTileRows], RowState& state, bool m
 }
 
 // An online softmax of exact exponentials.
-MXATTN_INLINE float exactStep(float (&score)[kTileRows], RowState& state, bool masked, const Masks& masks, const Row& row,
+MXATTN_INLINE float exactStep(float (&score)[kTileRows], RowState<Bf16Weights>& state, bool masked, const Masks& masks, const Row& row,
                               int firstKey, float& sum, FloatProducts::Weights& weights) {
   float top = state.reference;
   bool nan = false;
@@ -184,7 +201,7 @@ MXATTN_INLINE void attendLanes(const Attend& a) {
   float out[kLaneChannels];
   MXATTN_UNROLL
   for (int c = 0; c < kLaneChannels; c++) out[c] = 0;
-  RowState state{-infinity()};
+  RowState<typename Products::Softmax> state{-infinity()};
   float sum = 0;
 
   for (int tile = kFused ? tiles.first : tiles.begin; tile < tiles.end; tile = larger(tile + 1, tiles.begin)) {
@@ -243,6 +260,9 @@ MXATTN_KERNEL(attend_lanes_f32, kLaneThreads, Attend) { attendLanes<FloatProduct
 #endif
 #if MXATTN_COMPILES(3)
 MXATTN_KERNEL(attend_lanes_mxfp8, kLaneThreads, Attend) { attendLanes<E4m3Products, true>(a); }
+#endif
+#if MXATTN_COMPILES(10)
+MXATTN_KERNEL(attend_lanes_mxfp6_direct, kLaneThreads, Attend) { attendLanes<DirectProducts, true>(a); }
 #endif
 #if MXATTN_COMPILES(1)
 MXATTN_KERNEL(attend_lanes_mxfp6, kLaneThreads, Attend) { attendLanes<ByteProducts, true>(a); }

@@ -36,7 +36,7 @@ MXATTN_INLINE void decode(const Decode& d) {
   }
   barrier();
 
-  RowState state[kRows];
+  RowState<Bf16Weights> state[kRows];
   float sum[kRows], out[kRows][kDecodeChannels];
   MXATTN_UNROLL
   for (int r = 0; r < kRows; r++) {
@@ -93,11 +93,11 @@ MXATTN_INLINE void decode(const Decode& d) {
       float inverse = 0;
       MXATTN_UNROLL
       for (int b = 0; b < 2; b++) {
-        WeightScale scale(weightOf(state[r].affine(top[b])), a.weightCarry);
+        WeightScale scale(Bf16Weights::of(state[r].affine(top[b])), a.weightCarry);
         weightUnit[r][b] = scale.unit();
         if (thread / kBlock == b) inverse = scale.inverse();
       }
-      int code = integerWeight(weightOf(state[r].affine(scores[r][thread])), inverse);
+      int code = integerWeight(Bf16Weights::of(state[r].affine(scores[r][thread])), inverse);
       reinterpret_cast<Byte*>(codes[r])[thread / kBlock * kBlock + Elements::byteOf(thread % kBlock)] = static_cast<Byte>(code);
     }
     barrier();

@@ -1,9 +1,9 @@
 // CDNA4's matrix instructions on MX elements with their block scales: v_mfma_scale_f32_32x32x64_f8f6f4, 32 rows (keys or
 // channels) by 32 query rows along two blocks of 32.
 //
-// Products start at minus the reference, and the 128 units of Schraudolph's function to a log2 unit are seven more in the
-// scales of the query: what comes out is rounded, and is a bf16. Weights are packed by the conversion instructions and summed by
-// one more product, with ones.
+// Products start at minus the reference, and the units of Schraudolph's function are in the scales of the query: what comes out
+// is rounded, and is a bf16 or an E4M3 code. Weights are packed by the conversion instructions and summed by one more product,
+// with ones.
 #pragma once
 
 #if defined(MXATTN_GFX950)
@@ -33,18 +33,22 @@ constexpr int kFormatE4m3 = 0, kFormatE2m3 = 2, kFormatE2m1 = 4;
 
 template <int kRecipe, int kHeadBlocks, int kValueBlocks>
 struct MatrixEngine {
+  static constexpr int kElements = kRecipe == kMxfp6Direct ? kMxfp6 : kRecipe;
+  // E4M3 weights have no block scale.
+  static constexpr bool kE4m3Weights = kRecipe == kMxfp8 || kRecipe == kMxfp6Direct;
+  using Softmax = typename WeightsOf<kRecipe>::Type;
   static constexpr int kWave = 64;
   static constexpr int kRows = 32;
   static constexpr int kResults = 16;
   static constexpr int kWaves = kHeadBlocks + kValueBlocks <= kMostBlocksOf8Waves ? 8 : 4;
-  static constexpr int kBlockBytes = PackedBlocks<kRecipe, false>::kBytes;
+  static constexpr int kBlockBytes = PackedBlocks<kElements, false>::kBytes;
   static constexpr int kScaleBytes = 1;
   static constexpr int kChannels = kValueBlocks * kBlock;
   static constexpr int kOutputs = kChannels / 2;
   static constexpr int kScores = kTileRows / 2;
   static constexpr int kSteps = kHeadBlocks / 2;
-  static constexpr int kFormat = kRecipe == kMxfp8 ? kFormatE4m3 : kRecipe == kMxfp6 ? kFormatE2m3 : kFormatE2m1;
-  static constexpr int kWeightFormat = kRecipe == kMxfp8 ? kFormatE4m3 : kFormatE2m3;
+  static constexpr int kFormat = kElements == kMxfp8 ? kFormatE4m3 : kElements == kMxfp6 ? kFormatE2m3 : kFormatE2m1;
+  static constexpr int kWeightFormat = kE4m3Weights ? kFormatE4m3 : kFormatE2m3;
   static_assert(kHeadBlocks % 2 == 0);
 
   Fragment8 query[kSteps];
@@ -60,7 +64,7 @@ struct MatrixEngine {
   // block; of those of 8 bits, half of both.
   MXATTN_INLINE static Fragment8 load(const Byte* block, int stride, int half) {
     Fragment8 f{};
-    if constexpr (kRecipe == kMxfp8) {
+    if constexpr (kElements == kMxfp8) {
       Words4 low = words(block + 16 * half), high = words(block + stride + 16 * half);
       MXATTN_UNROLL
       for (int w = 0; w < 4; w++) {
@@ -94,7 +98,7 @@ struct MatrixEngine {
     for (int s = 0; s < kSteps; s++) {
       query[s] = load(codes + 2 * s * stride, stride, half);
       int code = scales[(2 * s + half) * kTileRows];
-      queryScale[s] = code == 255 ? 255 : smaller(code + 7, 254);
+      queryScale[s] = code == 255 ? 255 : larger(smaller(code + Softmax::kUnitsExponent, 254), 0);
     }
     MXATTN_UNROLL
     for (int c = 0; c < kValueBlocks; c++) out[c] = splat(0);
@@ -131,10 +135,23 @@ struct MatrixEngine {
     return lowHalves(static_cast<unsigned>(larger(first, kNoWeight)), static_cast<unsigned>(larger(second, kNoWeight)));
   }
 
+  // Two weights of E4m3Codes as integers of 16 bits.
+  MXATTN_INLINE static unsigned normalised(int first, int second) {
+    auto two = __builtin_amdgcn_cvt_pknorm_u16(fromBits(static_cast<unsigned>(first)), fromBits(static_cast<unsigned>(second)));
+    return __builtin_bit_cast(unsigned, two);
+  }
+
   // The weights as an operand, and the E8M0 code of their scale.
   MXATTN_INLINE static Fragment8 operand(const int (&weight)[kScores], const int (&top)[2], int carry, int& scaleCode) {
     Fragment8 f{};
-    if constexpr (kRecipe == kMxfp8) {
+    if constexpr (kRecipe == kMxfp6Direct) {
+      scaleCode = 127;
+      MXATTN_UNROLL
+      for (int w = 0; w < 8; w++) {
+        const int* four = weight + 4 * w;
+        f[w] = static_cast<int>(oddBytes(normalised(four[0], four[1]), normalised(four[2], four[3])));
+      }
+    } else if constexpr (kRecipe == kMxfp8) {
       scaleCode = 127;
       MXATTN_UNROLL
       for (int w = 0; w < 8; w++) {

@@ -1,29 +1,67 @@
 // Fused-Softmax (arXiv 2611.09225). The reference of a row is the maximum of its first tile of 64 keys with a visible one,
-// then frozen. A weight is 2^(score - reference) by Schraudolph's map: the bits of a bf16 are an affine function of the
-// exponent. Products of query and key are made in units of that function, 1/128 of a log2 unit, and start at minus the
-// reference, so that they are affine values at once; the offset of the function is added as they are rounded to integers, as
-// before that it would cost them fraction bits. A score more than kRollback above the reference raises it.
+// then frozen. A weight is 2^(score - reference) by Schraudolph's map: the bits of a number are an affine function of its
+// exponent. Products of query and key are made in units of that function and start at minus the reference, so that they are
+// affine values at once. A score more than kRollback above the reference raises it.
 #pragma once
 
 namespace mxattn::hip::kernels {
 
-constexpr float kAffineUnits = 128.f;
 // The least rms ripple.
 constexpr float kCorrection = 60801.f / 1048576.f;
-constexpr float kAffineOffset = 127.f * kAffineUnits;
-constexpr float kRollback = 135.75f - 127.f + kCorrection;
-// bf16 bits below which a block counts as zeros: 2^-70 of the reference.
-constexpr int kNegligible = (127 - 70) << 7;
 
 // An affine value as an integer above kNoWeight, the bits of 1.5 * 2^23: adding that number rounds. The low half is a bf16.
 // Integers are in the order of the values; those of values without weight are at most kNoWeight, those of NaN above all.
 constexpr int kNoWeight = 0x4b400000;
-// E4M3's largest weight, 448.
-constexpr int kMostWeight = kNoWeight + 17376;
+// bf16 bits below which a block counts as zeros: 2^-70 of the reference.
+constexpr int kNegligible = (127 - 70) << 7;
 
-MXATTN_INLINE int weightOf(float affine) {
-  return static_cast<int>(bitsOf(affine + (12582912.f + kAffineOffset)));
-}
+// Weights as bf16, to be rounded to elements. In units of 1/128 of a log2 unit; the offset is added when they are rounded to
+// integers, as before that it would cost them fraction bits.
+struct Bf16Weights {
+  static constexpr int kUnitsExponent = 7;
+  static constexpr float kUnits = 128.f;
+  static constexpr float kOffset = 0.f;
+  static constexpr float kRollback = 135.75f - 127.f + kCorrection;
+  // log2 of the largest weight of the tile that the reference comes from.
+  static constexpr float kLift = 0.f;
+  static constexpr float kNone = -127.f * kUnits;
+  // E4M3's largest, 448.
+  static constexpr int kMost = kNoWeight + 17376;
+
+  MXATTN_INLINE static int of(float affine) { return static_cast<int>(bitsOf(affine - (kNone - 12582912.f))); }
+};
+
+// Weights straight as E4M3 codes, without a bf16 between. An affine value is (code + 1/2) / 256 of a code that is not rounded:
+// as a normalised 16-bit integer, which saturates below, it has the rounded code in its high byte. A score's weight is the bits
+// of its value, in the order of positive values.
+struct E4m3Codes {
+  static constexpr int kUnitsExponent = -5;
+  static constexpr float kUnits = 1.f / 32;
+  static constexpr float kOffset = (7.f * 8 + 0.5f) / 256;
+  // Where rounding would pass 448, the code 126.
+  static constexpr float kRollback = 8.87f;
+  static constexpr float kLift = 4.f;
+  static constexpr float kNone = 0.f;
+  // Of a value just below that of kRollback.
+  static constexpr int kMost = 0x3efdf000;
+
+  MXATTN_INLINE static int of(float affine) { return static_cast<int>(bitsOf(affine)); }
+
+  MXATTN_INLINE static unsigned code(int weight) {
+    float value = maximum(fromBits(static_cast<unsigned>(weight)), 0.f);
+    return static_cast<unsigned>(value * 65535.f + 0.5f) >> 8;
+  }
+};
+
+template <int kRecipe>
+struct WeightsOf {
+  using Type = Bf16Weights;
+};
+
+template <>
+struct WeightsOf<kMxfp6Direct> {
+  using Type = E4m3Codes;
+};
 
 template <int kCount>
 MXATTN_INLINE int largestOf(const int* weights) {
@@ -53,14 +91,15 @@ struct WeightScale {
 };
 
 // What a row knows of its softmax.
+template <typename Weights>
 struct RowState {
-  // Minus infinity before the first visible key, NaN once a score was.
+  // The score whose weight is 1. Minus infinity before the first visible key, NaN once a score was.
   float reference;
 
   MXATTN_INLINE bool started() const { return reference > -infinity(); }
 
   MXATTN_INLINE float affine(float score) const {
-    return started() ? (score - (reference + kCorrection)) * kAffineUnits : -kAffineOffset;
+    return started() ? fma(score - (reference + kCorrection), Weights::kUnits, Weights::kOffset) : Weights::kNone;
   }
 
   // Takes a tile with this maximum; returns what has been accumulated so far is to be multiplied by.
@@ -69,16 +108,16 @@ struct RowState {
     if (nan || isNaN(before)) {
       reference = notANumber();
     } else if (before == -infinity()) {
-      reference = top;
-    } else if (top - before > kRollback) {
-      reference = top;
-      return exp2(before - top);
+      reference = top - Weights::kLift;
+    } else if (top - before > Weights::kRollback) {
+      reference = top - Weights::kLift;
+      return exp2(before - reference);
     }
     return 1.f;
   }
 
   // What affine values start at.
-  MXATTN_INLINE float seed() const { return -(reference + kCorrection) * kAffineUnits; }
+  MXATTN_INLINE float seed() const { return fma(-(reference + kCorrection), Weights::kUnits, Weights::kOffset); }
 };
 
 // Masks the scores of a tile of 64 keys, in log2 units, moves the reference where needed, and makes affine values of them.
@@ -86,8 +125,8 @@ struct RowState {
 //
 // `Lanes` says which part of a row a lane has: kScores of them, that of key firstKey() + keyOf(i) of the tile; largestOfRow
 // is over the lanes that share a row.
-template <bool kAdjusted, typename Lanes>
-MXATTN_INLINE float affineValues(const Lanes& lanes, float (&score)[Lanes::kScores], RowState& state, bool masked,
+template <bool kAdjusted, typename Lanes, typename Weights>
+MXATTN_INLINE float affineValues(const Lanes& lanes, float (&score)[Lanes::kScores], RowState<Weights>& state, bool masked,
                                  const Masks& masks, const Row& row, int firstKey) {
   if (masked) {
     maskScores<kAdjusted>(score, masks, row, firstKey + lanes.firstKey(), [](int i) { return Lanes::keyOf(i); });

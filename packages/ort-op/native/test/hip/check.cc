@@ -1,4 +1,4 @@
-// Plans run by the emulation, compared with the portable CPU kernel on random problems:
+// Plans run by the emulation, compared with the portable CPU kernel or with direct.h on random problems:
 //   check [architecture...]
 #include <cmath>
 #include <cstdio>
@@ -11,6 +11,7 @@
 #include "cpu/problem.h"
 #include "cpu/scratch.h"
 #include "hip/plan.h"
+#include "test/hip/direct.h"
 #include "test/hip/emulated.h"
 
 namespace mxattn::cpu::portable {
@@ -25,6 +26,9 @@ using mxattn::hip::Address;
 using mxattn::hip::Target;
 
 constexpr auto kMxfp8 = mxattn::hip::kMxfp8;
+constexpr auto kMxfp6Direct = mxattn::hip::kMxfp6Direct;
+// A weight is rounded to the next code where its affine value is within 1/1000 of the middle.
+constexpr double kDirectBound = 3e-3;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
@@ -268,13 +272,17 @@ double checkCache(const Target& target, const CacheCase& c, Precision precision)
 
 bool report(bool good, const Target& target, Precision precision, const char* name, double error) {
   static const char* const names[] = {"f32", "mxfp6", "mxfp4", "mxfp8"};
-  std::printf("%s %-8s %-6s %-22s %.2e\n", good ? "ok  " : "FAIL", target.architecture.c_str(), names[int(precision)], name,
-              error);
+  const char* recipe = precision == kMxfp6Direct ? "mxfp6-direct" : names[int(precision)];
+  std::printf("%s %-8s %-12s %-22s %.2e\n", good ? "ok  " : "FAIL", target.architecture.c_str(), recipe, name, error);
   return good;
 }
 
 bool check(const Target& target, const Case& c, Precision precision) {
   Data data(c, precision);
+  if (precision == kMxfp6Direct) {
+    double error = relativeError(emulated(data, target), mxattn::direct::attend(data.problem));
+    return report(error < kDirectBound, target, precision, c.name, error);
+  }
   // The CPU has no mxfp8; MXFP6 is as near.
   bool exact = precision != kMxfp8;
   double bound = !exact ? 0.3 : precision == Precision::kFloat32 ? 2e-5 : 1e-3;
@@ -290,8 +298,9 @@ int main(int count, char** arguments) {
   int failures = 0;
   for (const std::string& architecture : architectures) {
     Target target{architecture, architecture[3] == '1' ? 32 : 64, 4, 65536};
-    for (Precision precision : {Precision::kFloat32, Precision::kMxfp6, Precision::kMxfp4, kMxfp8}) {
+    for (Precision precision : {Precision::kFloat32, Precision::kMxfp6, Precision::kMxfp4, kMxfp8, kMxfp6Direct}) {
       for (const Case& c : cases) failures += !check(target, c, precision);
+      if (precision == kMxfp6Direct) continue;
       for (const CacheCase& c : cacheCases) {
         double error = checkCache(target, c, precision);
         failures += !report(error < (precision == Precision::kFloat32 ? 2e-5 : 1e-3), target, precision, c.name, error);

@@ -56,6 +56,10 @@ inline int dot4(int a, int b, int c) {
 
 inline unsigned lowHalves(unsigned first, unsigned second) { return (first & 0xffffu) | second << 16; }
 
+inline unsigned oddBytes(unsigned first, unsigned second) {
+  return (first >> 8 & 255u) | (first >> 16 & 0xff00u) | (second << 8 & 0xff0000u) | (second & 0xff000000u);
+}
+
 inline int exchanged(int x, int mask) {
   return emulated::together<int>(x, [mask](const int* const* in, int* const* out, int lanes) {
     for (int lane = 0; lane < lanes; lane++) *out[lane] = *in[lane ^ mask];

@@ -101,6 +101,7 @@ typedef unsigned Unsigned2 __attribute__((vector_size(8)));
 typedef unsigned Unsigned8 __attribute__((vector_size(32)));
 typedef short Bf16x2 __attribute__((vector_size(4)));
 typedef short Bf16x32 __attribute__((vector_size(64)));
+typedef unsigned short Uint16x2 __attribute__((vector_size(4)));
 typedef short Int16x2 __attribute__((vector_size(4)));
 
 // Value of a code of E4M3 (0), E2M3 (2) or E2M1 (4).
@@ -186,6 +187,12 @@ inline float floatOfBf16(short bits) {
   float x;
   ::memcpy(&x, &wide, 4);
   return x;
+}
+
+// As integers of 16 bits, 1 being 65535.
+inline Uint16x2 __builtin_amdgcn_cvt_pknorm_u16(float first, float second) {
+  auto of = [](float x) { return static_cast<unsigned short>(fminf(fmaxf(x, 0.f), 1.f) * 65535.f + 0.5f); };
+  return Uint16x2{of(first), of(second)};
 }
 
 // 32 positive bf16 over the power of two in the scale, as E2M3 codes in order. Six words are written.
