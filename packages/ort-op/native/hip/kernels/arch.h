@@ -90,14 +90,14 @@ MXATTN_INLINE int dot4(int a, int b, int c) {
 #endif
 }
 
-// The low halves of two words in one, the first below.
-MXATTN_INLINE unsigned lowHalves(unsigned first, unsigned second) {
-  return __builtin_amdgcn_perm(second, first, 0x05040100u);
-}
+#if defined(__gfx950__)
+// NaN if either is.
+MXATTN_INLINE float larger(float a, float b) { return __builtin_elementwise_maximum(a, b); }
+#endif
 
-// The second and the fourth byte of two words in one, those of the first below.
-MXATTN_INLINE unsigned oddBytes(unsigned first, unsigned second) {
-  return __builtin_amdgcn_perm(second, first, 0x07050301u);
+// The first and the third byte of two words in one, those of the first below.
+MXATTN_INLINE unsigned evenBytes(unsigned first, unsigned second) {
+  return __builtin_amdgcn_perm(second, first, 0x06040200u);
 }
 
 // The value of lane ^ mask of the wave.

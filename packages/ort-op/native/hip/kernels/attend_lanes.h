@@ -54,7 +54,7 @@ struct ByteProducts {
       int rounded[kBlock];
       MXATTN_UNROLL
       for (int k = 0; k < kBlock; k++) rounded[k] = Bf16Weights::of(affine[b * kBlock + k]);
-      WeightScale scale(largestOf<kBlock>(rounded), carry);
+      WeightScale scale(bf16OfWeight(largestOf<kBlock>(rounded)), carry);
       weights.units[b] = scale.unit();
       integerWeights<kBlock>(rounded, scale.inverse(), weights.codes + b * 8);
       int total = 0;
@@ -147,7 +147,7 @@ struct DirectProducts : FloatProducts {
     float sum = 0;
     MXATTN_UNROLL
     for (int k = 0; k < kTileRows; k++) {
-      weights.values[k] = floatOfE4m3(E4m3Codes::code(E4m3Codes::of(affine[k])));
+      weights.values[k] = floatOfE4m3(E4m3Codes::code(affine[k]));
       sum += weights.values[k];
     }
     return sum;

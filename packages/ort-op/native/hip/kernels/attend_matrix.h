@@ -88,7 +88,8 @@ struct HalfRow {
 };
 
 template <typename Weights, int kEach>
-MXATTN_INLINE void takeWeights(const float (&affine)[2 * kEach], int (&weight)[2 * kEach], int (&top)[2]) {
+MXATTN_INLINE void takeWeights(const float (&affine)[2 * kEach], typename Weights::Weight (&weight)[2 * kEach],
+                               typename Weights::Weight (&top)[2]) {
   MXATTN_UNROLL
   for (int b = 0; b < 2; b++) {
     MXATTN_UNROLL
@@ -136,11 +137,11 @@ MXATTN_INLINE void attendMatrix(const Attend& a) {
     float score[Engine::kScores];
     // Weights of two blocks of 32 keys, and the largest that this lane has of each.
     constexpr int kEach = Engine::kScores / 2;
-    int weight[2 * kEach], top[2];
+    typename Softmax::Weight weight[2 * kEach], top[2];
     if (!redo) {
       engine.scores(work.keys, work.keyScales, true, score);
       takeWeights<Softmax, kEach>(score, weight, top);
-      redo = anyLane(larger(top[0], top[1]) > Softmax::kMost);
+      redo = anyLane(!(larger(top[0], top[1]) <= Softmax::kMost));
     }
     if (redo) {
       engine.scores(work.keys, work.keyScales, false, score);

@@ -93,7 +93,7 @@ MXATTN_INLINE void decode(const Decode& d) {
       float inverse = 0;
       MXATTN_UNROLL
       for (int b = 0; b < 2; b++) {
-        WeightScale scale(Bf16Weights::of(state[r].affine(top[b])), a.weightCarry);
+        WeightScale scale(bf16OfWeight(Bf16Weights::of(state[r].affine(top[b]))), a.weightCarry);
         weightUnit[r][b] = scale.unit();
         if (thread / kBlock == b) inverse = scale.inverse();
       }

@@ -182,7 +182,7 @@ struct MatrixEngine {
     MXATTN_UNROLL
     for (int b = 0; b < 2; b++) {
       const int* own = weight + b * (kScores / 2);
-      WeightScale weightScale(larger(top[b], exchanged(top[b], kRows)), carry);
+      WeightScale weightScale(bf16OfWeight(larger(top[b], exchanged(top[b], kRows))), carry);
       float unit = weightScale.unit();
       unsigned codes[4];
       integerWeights<kScores / 2>(own, weightScale.inverse(), codes);

@@ -12,6 +12,7 @@
 namespace mxattn::hip::kernels {
 
 typedef int Fragment8 __attribute__((vector_size(32)));
+typedef float Floats2 __attribute__((vector_size(8)));
 typedef float Products16 __attribute__((vector_size(64)));
 
 typedef short Shorts2 __attribute__((vector_size(4)));
@@ -31,12 +32,22 @@ struct Words16 {
 // Format numbers of the instruction.
 constexpr int kFormatE4m3 = 0, kFormatE2m3 = 2, kFormatE2m1 = 4;
 
+template <int kRecipe>
+struct PackedWeights {
+  using Type = PackedBf16;
+};
+
+template <>
+struct PackedWeights<kMxfp6Direct> {
+  using Type = E4m3Codes;
+};
+
 template <int kRecipe, int kHeadBlocks, int kValueBlocks>
 struct MatrixEngine {
   static constexpr int kElements = kRecipe == kMxfp6Direct ? kMxfp6 : kRecipe;
   // E4M3 weights have no block scale.
   static constexpr bool kE4m3Weights = kRecipe == kMxfp8 || kRecipe == kMxfp6Direct;
-  using Softmax = typename WeightsOf<kRecipe>::Type;
+  using Softmax = typename PackedWeights<kRecipe>::Type;
   static constexpr int kWave = 64;
   static constexpr int kRows = 32;
   static constexpr int kResults = 16;
@@ -130,33 +141,32 @@ struct MatrixEngine {
     for (int c = 0; c < kValueBlocks; c++) out[c] *= factor;
   }
 
-  // Two bf16 weights, the first in the low half.
-  MXATTN_INLINE static unsigned pair(int first, int second) {
-    return lowHalves(static_cast<unsigned>(larger(first, kNoWeight)), static_cast<unsigned>(larger(second, kNoWeight)));
-  }
-
-  // Two weights of E4m3Codes as integers of 16 bits.
-  MXATTN_INLINE static unsigned normalised(int first, int second) {
-    auto two = __builtin_amdgcn_cvt_pknorm_u16(fromBits(static_cast<unsigned>(first)), fromBits(static_cast<unsigned>(second)));
-    return __builtin_bit_cast(unsigned, two);
+  // The bits of two weights, the first in the low half. A float that is a small integer times the least subnormal is that
+  // integer by its bits, and what is not an integer is rounded on the way. The bits of a negative number are a low integer, which
+  // saturates to 0x8000: minus zero as a bf16, and zero in its low byte.
+  MXATTN_INLINE static unsigned pair(float first, float second) {
+    constexpr float kLeast = 0x1p-149f;
+    Floats2 two{first, second};
+    two = two * kLeast + Softmax::kOne * kLeast;
+    return __builtin_bit_cast(unsigned, __builtin_amdgcn_cvt_pk_i16(static_cast<int>(bitsOf(two[0])), static_cast<int>(bitsOf(two[1]))));
   }
 
   // The weights as an operand, and the E8M0 code of their scale.
-  MXATTN_INLINE static Fragment8 operand(const int (&weight)[kScores], const int (&top)[2], int carry, int& scaleCode) {
+  MXATTN_INLINE static Fragment8 operand(const float (&weight)[kScores], const float (&top)[2], int carry, int& scaleCode) {
     Fragment8 f{};
     if constexpr (kRecipe == kMxfp6Direct) {
       scaleCode = 127;
       MXATTN_UNROLL
       for (int w = 0; w < 8; w++) {
-        const int* four = weight + 4 * w;
-        f[w] = static_cast<int>(oddBytes(normalised(four[0], four[1]), normalised(four[2], four[3])));
+        const float* four = weight + 4 * w;
+        f[w] = static_cast<int>(evenBytes(pair(four[0], four[1]), pair(four[2], four[3])));
       }
     } else if constexpr (kRecipe == kMxfp8) {
       scaleCode = 127;
       MXATTN_UNROLL
       for (int w = 0; w < 8; w++) {
         // E4M3 codes of four weights.
-        const int* four = weight + 4 * w;
+        const float* four = weight + 4 * w;
         Shorts2 codes{};
         codes = __builtin_amdgcn_cvt_scalef32_pk_fp8_bf16(codes, __builtin_bit_cast(Bf16x2, pair(four[0], four[1])), 1.f, false);
         codes = __builtin_amdgcn_cvt_scalef32_pk_fp8_bf16(codes, __builtin_bit_cast(Bf16x2, pair(four[2], four[3])), 1.f, true);
@@ -167,13 +177,14 @@ struct MatrixEngine {
       Words16 block;
       MXATTN_UNROLL
       for (int w = 0; w < 8; w++) {
-        const int *first = weight + 2 * w, *second = weight + kResults + 2 * w;
+        const float *first = weight + 2 * w, *second = weight + kResults + 2 * w;
         auto swapped = __builtin_amdgcn_permlane32_swap(pair(first[0], first[1]), pair(second[0], second[1]), false, false);
         block.word[w] = swapped[0];
         block.word[8 + w] = swapped[1];
       }
-      auto tops = __builtin_amdgcn_permlane32_swap(static_cast<unsigned>(top[0]), static_cast<unsigned>(top[1]), false, false);
-      WeightScale scale(larger(static_cast<int>(tops[0]), static_cast<int>(tops[1])), carry);
+      auto tops = __builtin_amdgcn_permlane32_swap(bitsOf(top[0]), bitsOf(top[1]), false, false);
+      float largest = larger(fromBits(tops[0]), fromBits(tops[1]));
+      WeightScale scale(static_cast<int>(pair(largest, largest) & 0x7fffu), carry);
       scaleCode = scale.code;
       auto codes = __builtin_amdgcn_cvt_scalef32_pk32_fp6_bf16(__builtin_bit_cast(Bf16x32, block), scaleOf(scaleCode));
       MXATTN_UNROLL
@@ -183,7 +194,7 @@ struct MatrixEngine {
   }
 
   // The products of the weights of a tile with its values.
-  MXATTN_INLINE void accumulate(const int (&weight)[kScores], const int (&top)[2], int carry, const Byte* values,
+  MXATTN_INLINE void accumulate(const float (&weight)[kScores], const float (&top)[2], int carry, const Byte* values,
                                 const Byte* valueScales) {
     int weightScale;
     Fragment8 weights = operand(weight, top, carry, weightScale);

@@ -18,9 +18,9 @@ constexpr int kNegligible = (127 - 70) << 7;
 // Weights as bf16, to be rounded to elements. In units of 1/128 of a log2 unit; the offset is added when they are rounded to
 // integers, as before that it would cost them fraction bits.
 struct Bf16Weights {
+  using Weight = int;
   static constexpr int kUnitsExponent = 7;
   static constexpr float kUnits = 128.f;
-  static constexpr float kOffset = 0.f;
   static constexpr float kRollback = 135.75f - 127.f + kCorrection;
   // log2 of the largest weight of the tile that the reference comes from.
   static constexpr float kLift = 0.f;
@@ -31,46 +31,52 @@ struct Bf16Weights {
   MXATTN_INLINE static int of(float affine) { return static_cast<int>(bitsOf(affine - (kNone - 12582912.f))); }
 };
 
-// Weights straight as E4M3 codes, without a bf16 between. An affine value is (code + 1/2) / 256 of a code that is not rounded:
-// as a normalised 16-bit integer, which saturates below, it has the rounded code in its high byte. A score's weight is the bits
-// of its value, in the order of positive values.
+// The same where two weights are packed at once. A weight is its affine value until then.
+struct PackedBf16 {
+  using Weight = float;
+  static constexpr int kUnitsExponent = 7;
+  static constexpr float kUnits = 128.f;
+  static constexpr float kRollback = Bf16Weights::kRollback;
+  static constexpr float kLift = 0.f;
+  static constexpr float kNone = -127.f * kUnits;
+  // That of kRollback is 1120.
+  static constexpr float kMost = 1119.5f;
+  // Bits of 1.
+  static constexpr float kOne = 127.f * kUnits;
+
+  MXATTN_INLINE static float of(float affine) { return affine; }
+};
+
+// Weights straight as E4M3 codes, without a bf16 between. An affine value is the code, not rounded, less that of 1.
 struct E4m3Codes {
-  static constexpr int kUnitsExponent = -5;
-  static constexpr float kUnits = 1.f / 32;
-  static constexpr float kOffset = (7.f * 8 + 0.5f) / 256;
-  // Where rounding would pass 448, the code 126.
+  using Weight = float;
+  static constexpr int kUnitsExponent = 3;
+  static constexpr float kUnits = 8.f;
+  // Where rounding would pass 448.
   static constexpr float kRollback = 8.87f;
   static constexpr float kLift = 4.f;
-  static constexpr float kNone = 0.f;
-  // Of a value just below that of kRollback.
-  static constexpr int kMost = 0x3efdf000;
+  static constexpr float kNone = -7.f * kUnits;
+  // That of kRollback is 70.496.
+  static constexpr float kMost = 70.49f;
+  static constexpr float kLargestCode = 126.f;
+  static constexpr float kOne = 7.f * kUnits;
 
-  MXATTN_INLINE static int of(float affine) { return static_cast<int>(bitsOf(affine)); }
-
-  MXATTN_INLINE static unsigned code(int weight) {
-    float value = maximum(fromBits(static_cast<unsigned>(weight)), 0.f);
-    return static_cast<unsigned>(value * 65535.f + 0.5f) >> 8;
+  MXATTN_INLINE static float of(float affine) { return affine; }
+  MXATTN_INLINE static unsigned code(float affine) {
+    // Adding 1.5 * 2^23 rounds.
+    return bitsOf(maximum(minimum(affine + kOne, kLargestCode), 0.f) + 12582912.f) & 255u;
   }
 };
 
-template <int kRecipe>
-struct WeightsOf {
-  using Type = Bf16Weights;
-};
-
-template <>
-struct WeightsOf<kMxfp6Direct> {
-  using Type = E4m3Codes;
-};
-
-template <int kCount>
-MXATTN_INLINE int largestOf(const int* weights) {
-  int top = weights[0];
+template <int kCount, typename Weight>
+MXATTN_INLINE Weight largestOf(const Weight* weights) {
+  Weight top = weights[0];
   MXATTN_UNROLL
   for (int i = 1; i < kCount; i++) top = larger(top, weights[i]);
   return top;
 }
 
+MXATTN_INLINE int bf16OfWeight(int weight) { return larger(weight, kNoWeight) - kNoWeight; }
 MXATTN_INLINE float floatOfWeight(int weight) { return fromBits(static_cast<unsigned>(larger(weight, kNoWeight)) << 16); }
 
 // The scale of a block of E2M3 weights by its largest weight.
@@ -79,8 +85,8 @@ struct WeightScale {
   int code;
   bool negligible;
 
-  MXATTN_INLINE WeightScale(int largest, int carry) {
-    int bits = larger(largest, kNoWeight) - kNoWeight;
+  // By its bf16 bits.
+  MXATTN_INLINE WeightScale(int bits, int carry) {
     code = larger(((bits + carry) >> 7) - 2, 0);
     negligible = bits < kNegligible;
   }
@@ -99,7 +105,7 @@ struct RowState {
   MXATTN_INLINE bool started() const { return reference > -infinity(); }
 
   MXATTN_INLINE float affine(float score) const {
-    return started() ? fma(score - (reference + kCorrection), Weights::kUnits, Weights::kOffset) : Weights::kNone;
+    return started() ? (score - (reference + kCorrection)) * Weights::kUnits : Weights::kNone;
   }
 
   // Takes a tile with this maximum; returns what has been accumulated so far is to be multiplied by.
@@ -117,7 +123,7 @@ struct RowState {
   }
 
   // What affine values start at.
-  MXATTN_INLINE float seed() const { return fma(-(reference + kCorrection), Weights::kUnits, Weights::kOffset); }
+  MXATTN_INLINE float seed() const { return -(reference + kCorrection) * Weights::kUnits; }
 };
 
 // Masks the scores of a tile of 64 keys, in log2 units, moves the reference where needed, and makes affine values of them.

@@ -27,8 +27,6 @@ using mxattn::hip::Target;
 
 constexpr auto kMxfp8 = mxattn::hip::kMxfp8;
 constexpr auto kMxfp6Direct = mxattn::hip::kMxfp6Direct;
-// A weight is rounded to the next code where its affine value is within 1/1000 of the middle.
-constexpr double kDirectBound = 3e-3;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
@@ -281,7 +279,7 @@ bool check(const Target& target, const Case& c, Precision precision) {
   Data data(c, precision);
   if (precision == kMxfp6Direct) {
     double error = relativeError(emulated(data, target), mxattn::direct::attend(data.problem));
-    return report(error < kDirectBound, target, precision, c.name, error);
+    return report(error < 1e-3, target, precision, c.name, error);
   }
   // The CPU has no mxfp8; MXFP6 is as near.
   bool exact = precision != kMxfp8;

@@ -54,10 +54,10 @@ inline int dot4(int a, int b, int c) {
   return c;
 }
 
-inline unsigned lowHalves(unsigned first, unsigned second) { return (first & 0xffffu) | second << 16; }
+inline float larger(float a, float b) { return a != a || a > b ? a : b; }
 
-inline unsigned oddBytes(unsigned first, unsigned second) {
-  return (first >> 8 & 255u) | (first >> 16 & 0xff00u) | (second << 8 & 0xff0000u) | (second & 0xff000000u);
+inline unsigned evenBytes(unsigned first, unsigned second) {
+  return (first & 255u) | (first >> 8 & 0xff00u) | (second << 16 & 0xff0000u) | (second << 8 & 0xff000000u);
 }
 
 inline int exchanged(int x, int mask) {
