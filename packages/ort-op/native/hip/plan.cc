@@ -94,7 +94,7 @@ cpu::Precision operandPrecision(const Problem& problem) {
 
 std::string define(const char* name, int64_t value) { return std::string("-D") + name + "=" + std::to_string(value); }
 
-Route lanesRoute(const Problem& problem) {
+Route lanesRoute(const Problem& problem, const Target& target) {
   bool bytes = isByteFormat(problem.precision);
   Route route{};
   route.groupsEach = 2;
@@ -102,7 +102,7 @@ Route lanesRoute(const Problem& problem) {
   route.attend = std::string("attend_lanes_") + recipeName(problem.precision);
   route.threads = kernels::kLaneThreads;
   route.rowsPerGroup = kernels::kLaneThreads;
-  route.channelsPerGroup = kernels::kLaneChannels;
+  route.channelsPerGroup = startsWith(target.architecture, "gfx1") ? kernels::kLaneChannelsRdna : kernels::kLaneChannels;
   route.headBlocks = blocksOf(problem.headSize);
   route.valueBlocks = blocksOf(problem.valueHeadSize);
   route.defines = {define("MXATTN_RECIPE", static_cast<int>(problem.precision))};
@@ -120,8 +120,8 @@ bool decodes(const Problem& problem) {
 }
 
 // On the query in bytes and the cache.
-Route decodeRoute(const Problem& problem) {
-  Route route = lanesRoute(problem);
+Route decodeRoute(const Problem& problem, const Target& target) {
+  Route route = lanesRoute(problem, target);
   int64_t rows = problem.heads / problem.kvHeads * problem.queryLength;
   route.rowsPerGroup = rows <= 1 ? 1 : rows <= 2 ? 2 : rows <= 4 ? 4 : 8;
   route.attend = std::string("decode_") + recipeName(problem.cacheFormat) + "_" + std::to_string(route.rowsPerGroup);
@@ -139,8 +139,8 @@ Route routeOf(const Problem& problem, const Target& target) {
 #define MXATTN_SIZE(head, values) {head, values},
   static constexpr Size sizes[] = {MXATTN_SIZES(MXATTN_SIZE)};
 #undef MXATTN_SIZE
-  if (decodes(problem)) return decodeRoute(problem);
-  Route route = lanesRoute(problem);
+  if (decodes(problem)) return decodeRoute(problem, target);
+  Route route = lanesRoute(problem, target);
   MatrixUnit unit = matrixUnit(target, problem.precision);
   // Operands of matrix instructions are of one format, but in bytes.
   bool mixed = operandPrecision(problem) != problem.precision && std::string(unit.operands.name) != "bytes";

@@ -8,6 +8,9 @@
 
 #ifndef MXATTN_EMULATED
 
+#if defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__)
+#define MXATTN_RDNA 1
+#endif
 #if defined(__gfx950__)
 #define MXATTN_GFX950 1
 #elif defined(__gfx942__)
@@ -24,10 +27,12 @@
 #define MXATTN_INLINE __device__ __forceinline__
 #define MXATTN_SHARED __shared__
 #define MXATTN_UNROLL _Pragma("unroll")
+#define MXATTN_ROLLED _Pragma("unroll 1")
 #else
 #define MXATTN_INLINE __attribute__((device)) inline __attribute__((always_inline))
 #define MXATTN_SHARED __attribute__((shared))
 #define MXATTN_UNROLL _Pragma("clang loop unroll(full)")
+#define MXATTN_ROLLED _Pragma("clang loop unroll(disable)")
 #endif
 
 // A kernel of workgroups of `threads`, with one argument.

@@ -75,8 +75,9 @@ struct Masks {
 constexpr int kMostBlocksOf8Waves = 8;
 
 constexpr int kLaneThreads = 64;
-// Output channels of a lane.
+// Output channels of a lane, and those on RDNA, which has half the registers for it.
 constexpr int kLaneChannels = 64;
+constexpr int kLaneChannelsRdna = 32;
 
 struct Attend {
   Pointer query;

@@ -1,8 +1,8 @@
-// Attention without matrix instructions, for every architecture, precision and size. A lane has a query row and kLaneChannels output
+// Attention without matrix instructions, for every architecture, precision and size. A lane has a query row and kChannels output
 // channels of it: nothing is exchanged, and no shared memory used. Keys and values are the same for all lanes, which reads
 // them by broadcast.
 //
-// Registers of a lane: 64 scores, 64 outputs, one block of the query.
+// Registers of a lane: 64 scores, kChannels outputs, one block of the query.
 #pragma once
 
 namespace mxattn::hip::kernels {
@@ -155,16 +155,16 @@ struct DirectProducts : FloatProducts {
 };
 
 template <typename Products>
-MXATTN_INLINE float fusedStep(float (&score)[kTileRows], RowState<typename Products::Softmax>& state, bool masked, const Attend& a, const Row& row,
-                              int firstKey, float& sum, typename Products::Weights& weights) {
+MXATTN_INLINE float fusedStep(float (&score)[kTileRows], RowState<typename Products::Softmax>& state, bool masked,
+                              const Attend& a, const Row& row, int firstKey, float& sum, typename Products::Weights& weights) {
   float factor = affineValues<true>(WholeRow{}, score, state, masked, a.masks, row, firstKey);
   sum = sum * factor + Products::weigh(score, a.weightCarry, weights);
   return factor;
 }
 
 // An online softmax of exact exponentials.
-MXATTN_INLINE float exactStep(float (&score)[kTileRows], RowState<Bf16Weights>& state, bool masked, const Masks& masks, const Row& row,
-                              int firstKey, float& sum, FloatProducts::Weights& weights) {
+MXATTN_INLINE float exactStep(float (&score)[kTileRows], RowState<Bf16Weights>& state, bool masked, const Masks& masks,
+                              const Row& row, int firstKey, float& sum, FloatProducts::Weights& weights) {
   float top = state.reference;
   bool nan = false;
   if (masked) maskScores<true>(score, masks, row, firstKey, [](int i) { return i; });
@@ -192,15 +192,20 @@ MXATTN_INLINE float exactStep(float (&score)[kTileRows], RowState<Bf16Weights>& 
 
 template <typename Products, bool kFused>
 MXATTN_INLINE void attendLanes(const Attend& a) {
-  int head = groupY(), split = groupZ() % a.splits, firstChannel = groupZ() / a.splits * kLaneChannels;
+#if defined(MXATTN_RDNA)
+  constexpr int kChannels = kLaneChannelsRdna;
+#else
+  constexpr int kChannels = kLaneChannels;
+#endif
+  int head = groupY(), split = groupZ() % a.splits, firstChannel = groupZ() / a.splits * kChannels;
   int firstRow = groupX() * kTileRows, index = firstRow + threadIndex(), rows = groupRows(a.masks);
   Row row = rowOf(a.masks, head, smaller(index, rows - 1));
   TileRange tiles = tilesOf(a, firstRow, kTileRows, split);
   long long queryTile = static_cast<long long>(head) * a.queryTiles + groupX();
 
-  float out[kLaneChannels];
+  float out[kChannels];
   MXATTN_UNROLL
-  for (int c = 0; c < kLaneChannels; c++) out[c] = 0;
+  for (int c = 0; c < kChannels; c++) out[c] = 0;
   RowState<typename Products::Softmax> state{-infinity()};
   float sum = 0;
 
@@ -210,6 +215,7 @@ MXATTN_INLINE void attendLanes(const Attend& a) {
     MXATTN_UNROLL
     for (int k = 0; k < kTileRows; k++) score[k] = 0;
     long long keyTile = static_cast<long long>(head) * a.keyTiles + tile;
+    MXATTN_ROLLED
     for (int b = 0; b < a.headBlocks; b++) {
       long long queryAt = (queryTile * a.headBlocks + b) * kTileRows + threadIndex();
       long long keyAt = (keyTile * a.headBlocks + b) * kTileRows;
@@ -230,10 +236,10 @@ MXATTN_INLINE void attendLanes(const Attend& a) {
     }
     if (factor != 1) {
       MXATTN_UNROLL
-      for (int c = 0; c < kLaneChannels; c++) out[c] *= factor;
+      for (int c = 0; c < kChannels; c++) out[c] *= factor;
     }
     MXATTN_UNROLL
-    for (int part = 0; part < kLaneChannels / kBlock; part++) {
+    for (int part = 0; part < kChannels / kBlock; part++) {
       int channel = firstChannel + part * kBlock;
       if (channel >= a.channels) continue;
       MXATTN_UNROLL
@@ -248,7 +254,7 @@ MXATTN_INLINE void attendLanes(const Attend& a) {
   if (index >= rows) return;
   RowOutput output(a, head, index, split, row, state.reference, sum);
   MXATTN_UNROLL
-  for (int c = 0; c < kLaneChannels; c++) {
+  for (int c = 0; c < kChannels; c++) {
     if (firstChannel + c < a.valueSize) output.out[firstChannel + c] = out[c] * output.factor;
   }
   if (a.splits > 1 && firstChannel == 0) RowOutput::putSums(a, head, index, split, state.reference, sum);

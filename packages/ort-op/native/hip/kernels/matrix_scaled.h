@@ -148,7 +148,8 @@ struct MatrixEngine {
     constexpr float kLeast = 0x1p-149f;
     Floats2 two{first, second};
     two = two * kLeast + Softmax::kOne * kLeast;
-    return __builtin_bit_cast(unsigned, __builtin_amdgcn_cvt_pk_i16(static_cast<int>(bitsOf(two[0])), static_cast<int>(bitsOf(two[1]))));
+    int low = static_cast<int>(bitsOf(two[0])), high = static_cast<int>(bitsOf(two[1]));
+    return __builtin_bit_cast(unsigned, __builtin_amdgcn_cvt_pk_i16(low, high));
   }
 
   // The weights as an operand, and the E8M0 code of their scale.

@@ -24,11 +24,12 @@ struct Bf16Weights {
   static constexpr float kRollback = 135.75f - 127.f + kCorrection;
   // log2 of the largest weight of the tile that the reference comes from.
   static constexpr float kLift = 0.f;
-  static constexpr float kNone = -127.f * kUnits;
+  // Bits of the weight 1.
+  static constexpr float kOne = 127.f * kUnits;
   // E4M3's largest, 448.
   static constexpr int kMost = kNoWeight + 17376;
 
-  MXATTN_INLINE static int of(float affine) { return static_cast<int>(bitsOf(affine - (kNone - 12582912.f))); }
+  MXATTN_INLINE static int of(float affine) { return static_cast<int>(bitsOf(affine + (kOne + 12582912.f))); }
 };
 
 // The same where two weights are packed at once. A weight is its affine value until then.
@@ -38,11 +39,9 @@ struct PackedBf16 {
   static constexpr float kUnits = 128.f;
   static constexpr float kRollback = Bf16Weights::kRollback;
   static constexpr float kLift = 0.f;
-  static constexpr float kNone = -127.f * kUnits;
+  static constexpr float kOne = Bf16Weights::kOne;
   // That of kRollback is 1120.
   static constexpr float kMost = 1119.5f;
-  // Bits of 1.
-  static constexpr float kOne = 127.f * kUnits;
 
   MXATTN_INLINE static float of(float affine) { return affine; }
 };
@@ -55,11 +54,10 @@ struct E4m3Codes {
   // Where rounding would pass 448.
   static constexpr float kRollback = 8.87f;
   static constexpr float kLift = 4.f;
-  static constexpr float kNone = -7.f * kUnits;
+  static constexpr float kOne = 7.f * kUnits;
   // That of kRollback is 70.496.
   static constexpr float kMost = 70.49f;
   static constexpr float kLargestCode = 126.f;
-  static constexpr float kOne = 7.f * kUnits;
 
   MXATTN_INLINE static float of(float affine) { return affine; }
   MXATTN_INLINE static unsigned code(float affine) {
@@ -105,7 +103,7 @@ struct RowState {
   MXATTN_INLINE bool started() const { return reference > -infinity(); }
 
   MXATTN_INLINE float affine(float score) const {
-    return started() ? (score - (reference + kCorrection)) * Weights::kUnits : Weights::kNone;
+    return started() ? (score - (reference + kCorrection)) * Weights::kUnits : -Weights::kOne;
   }
 
   // Takes a tile with this maximum; returns what has been accumulated so far is to be multiplied by.

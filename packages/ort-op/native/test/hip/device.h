@@ -4,6 +4,7 @@
 #define MXATTN_INLINE inline
 #define MXATTN_SHARED static thread_local
 #define MXATTN_UNROLL
+#define MXATTN_ROLLED
 #define MXATTN_KERNEL(name, threads, Arguments)                                                                      \
   void name(const Arguments& a);                                                                                    \
   const ::mxattn::hip::emulated::Registration name##_registered(                                                    \
@@ -12,6 +13,7 @@
   void name(const Arguments& a)
 
 #if defined(MXATTN_GFX11) || defined(MXATTN_GFX12)
+#define MXATTN_RDNA 1
 constexpr int kWaveSize = 32;
 #else
 constexpr int kWaveSize = 64;
