@@ -15,7 +15,7 @@ import { normal, relativeError, sameBytes } from './random.js';
 import { type Row, table } from './table.js';
 
 const everywhere = ['f32', 'mxfp6', 'mxfp4'] as const;
-type Name = (typeof everywhere)[number] | 'mxfp8';
+type Name = (typeof everywhere)[number] | 'mxfp8' | 'mxfp6-direct';
 
 /** What differs between backends. */
 export interface SuiteOptions {

@@ -32,7 +32,7 @@ if (!all) console.warn('some rows of the conformance table are left out; MXATTN_
 
 const options: SuiteOptions = {
   ...(all ? {} : { rows: everyday }),
-  precisions: ['f32', 'mxfp8', 'mxfp6', 'mxfp4'],
+  precisions: ['f32', 'mxfp8', 'mxfp6', 'mxfp6-direct', 'mxfp4'],
 };
 
 if (onGpu) {

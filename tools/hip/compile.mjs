@@ -75,8 +75,14 @@ facts about the code, not about its speed.
   among them; RDNA has 256 for a wave.
 - \`attend_matrix_*\` use matrix instructions; a kernel \`..._4x4\` is for heads of up to 4 blocks of 32 elements, and as many of
   values. \`_adjusted\` has soft cap and bias besides. None spills.
-- \`attend_lanes_*\` is the way of everything else, and \`decode_*\` that of few queries on a packed cache. Both spill on some
-  architectures.
+- \`attend_lanes_*\` is the way of everything else, and \`decode_*\` that of few queries on a packed cache. No vector register of
+  theirs is spilled in a loop: the 4 of \`attend_lanes_*\` on RDNA are written before it and read after it. Spills of
+  \`decode_*\` on CDNA are scalars kept in vector registers.
+- On gfx950 a workgroup has 256 queries and takes 64 keys at a time, not 128: a lane would have 32 more scores beside the 200
+  to 240 of its 256 registers, of which no more are to be had with two waves on a SIMD. Shared memory would suffice: of 160 KiB,
+  two buffers of 128 keys of 128 elements take 36 (MXFP4) to 68 KiB (MXFP8). The recipes take their reference from the first 64
+  keys besides.
+- The code objects were not run in tinygrad's emulation of AMD's GPUs: its package on PyPI comes without it (\`test/mockgpu\`).
 
 ${table(results)}
 `;

@@ -2,7 +2,7 @@
 
 /** The sets of kernels that plans compile together, by defines. */
 export function units(architecture) {
-  const recipes = architecture === 'gfx950' ? [1, 2, 3] : [1, 2];
+  const recipes = architecture === 'gfx950' ? [1, 2, 3, 10] : [1, 2];
   const matrix = recipes.flatMap((recipe) =>
     ['2', '4'].map((blocks) => [
       `MXATTN_RECIPE=${recipe}`,

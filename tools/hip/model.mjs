@@ -16,12 +16,18 @@ const SHARED_RATE = 256;
 /** Of the problem that papers report: (batch, heads, kvHeads, queries, keys, head size) = (1, 5, 5, 75600, 75600, 128). */
 const WORKGROUPS = 5 * Math.ceil(75600 / 256);
 
+/** Tflop/s of AITER's kernels, as published. */
+const PUBLISHED = { bf16: 1200, mxfp4: 4000, 'mxfp6-direct': 3450 };
+/** How much faster than BF16 the paper has them. */
+const PAPER = { mxfp4: 3.2, mxfp6: 2.8 };
+
+/** `kernel`: how the names of its kernels call the recipe. */
 const recipes = [
-  { id: 3, name: 'mxfp8', passes: 16, published: null },
-  { id: 1, name: 'mxfp6', passes: 8, published: 3450 },
-  { id: 2, name: 'mxfp4', passes: 8, published: 4000 },
+  { id: 3, name: 'mxfp8', kernel: 'mxfp8' },
+  { id: 1, name: 'mxfp6', kernel: 'mxfp6' },
+  { id: 10, name: 'mxfp6-direct', kernel: 'mxfp6_direct' },
+  { id: 2, name: 'mxfp4', kernel: 'mxfp4' },
 ];
-const BF16 = 1200;
 
 /** Basic blocks in order, with where each may go next. */
 function blocksOf(code) {
@@ -99,9 +105,17 @@ function reaches(blocks, from, to) {
   return false;
 }
 
+/** Clocks of a product of 32 x 32 x 64: twice as many if an operand has 8 bits, the formats numbered 0 and 1. */
+function productClocks(instruction) {
+  const format = (field) => Number(new RegExp(`${field}:(\\d)`).exec(instruction)?.[1] ?? 0);
+  return format('cbsz') < 2 || format('blgp') < 2 ? 64 : 32;
+}
+
 /** Clocks of a SIMD for one wave's tile. */
-function clocksOf(instructions, passes) {
-  const matrix = count(instructions, /^v_mfma/) * passes * 4;
+function clocksOf(instructions) {
+  const matrix = instructions
+    .filter((each) => each.startsWith('v_mfma'))
+    .reduce((sum, each) => sum + productClocks(each), 0);
   const vector = instructions.filter((each) => each.startsWith('v_') && !each.startsWith('v_mfma'));
   // A conversion of 32 elements takes as long as 4 others; an exponential, too.
   const long = count(vector, /^v_cvt_scalef32_pk32|^v_exp/);
@@ -130,55 +144,68 @@ function speed(clocks) {
 }
 
 async function model() {
-  if (!compilerFor('gfx950'))
-    throw new Error('no clang here that knows gfx950: install Zig, or clang 20 or later');
   const rows = [];
-  for (const { id, name, passes, published } of recipes) {
+  for (const { id, name, kernel } of recipes) {
     const defines = [`MXATTN_RECIPE=${id}`, 'MXATTN_HEAD_BLOCKS=4', 'MXATTN_VALUE_BLOCKS=4'];
     const { assembly } = await assemble('gfx950', defines);
     // Scores: two halves of the keys, two steps along the head; outputs: four groups of channels, and the sum.
-    const instructions = usualTurn(blocksOf(codeOf(assembly, `attend_matrix_${name}_4x4`)), 2 * 2 + 4 + 1);
+    const code = codeOf(assembly, `attend_matrix_${kernel}_4x4`);
+    const instructions = usualTurn(blocksOf(code), 2 * 2 + 4 + 1);
     if (!instructions) throw new Error(`the inner loop of ${name} is not where it is looked for`);
-    const clocks = clocksOf(instructions, passes);
+    const clocks = clocksOf(instructions);
     rows.push({
       name,
       instructions: instructions.length,
       ...clocks,
       overlapped: speed(Math.max(clocks.matrix, clocks.vector, clocks.shared)),
       serial: speed(clocks.matrix + clocks.vector),
-      published,
+      published: PUBLISHED[name] ?? null,
     });
   }
   return rows;
 }
 
-try {
+/** A markdown table, padded so that it is one on a terminal, too. */
+function print(head, rows) {
+  const widths = head.map((_, i) => Math.max(...[head, ...rows].map((row) => String(row[i]).length)));
+  const line = (cells) => console.log(`| ${cells.map((c, i) => String(c).padEnd(widths[i])).join(' | ')} |`);
+  line(head);
+  line(widths.map((width) => '-'.repeat(width)));
+  rows.forEach(line);
+}
+
+const range = ({ serial, overlapped }, digits, unit = 1) =>
+  `${(serial / unit).toFixed(digits)} to ${(overlapped / unit).toFixed(digits)}`;
+
+if (!compilerFor('gfx950')) {
+  console.error(
+    'hip-model: no clang here that knows gfx950: install Zig (pip install ziglang), or clang 20 or later',
+  );
+  process.exitCode = 2;
+} else {
   const rows = await model();
   if (process.argv.includes('--json')) {
-    console.log(JSON.stringify({ rows, bf16: BF16 }));
+    console.log(JSON.stringify({ rows, bf16: PUBLISHED.bf16 }));
   } else {
     console.log(
-      'Clocks of a SIMD for 32 queries x 64 keys of 128, and Tflop/s at (1, 5, 5, 75600, 75600, 128) from them:',
+      'Clocks of a SIMD for 32 queries x 64 keys of 128, and Tflop/s at (1, 5, 5, 75600, 75600, 128) from them,',
     );
-    for (const r of rows) {
-      console.log(
-        `${r.name}: matrix ${r.matrix}, vector ${r.vector}, shared memory ${r.shared.toFixed(0)} clocks; ` +
-          `${r.serial.toFixed(0)} one after the other, ${r.overlapped.toFixed(0)} all at once` +
-          (r.published ? `; AITER's published ${r.published}` : ''),
-      );
-    }
-    for (const [name, paper] of [
-      ['mxfp4', 3.2],
-      ['mxfp6', 2.8],
-    ]) {
-      const { serial, overlapped } = rows.find((r) => r.name === name);
-      console.log(
-        `${name} over AITER's published BF16 (${BF16}): ${(serial / BF16).toFixed(1)} to ${(overlapped / BF16).toFixed(1)}; ` +
-          `the paper's ratio ${paper}`,
-      );
-    }
+    console.log('from one after the other to all at once; no GPU is asked.');
+    print(
+      ['recipe', 'matrix', 'vector', 'shared memory', 'Tflop/s', 'published by AITER'],
+      rows.map((r) => [r.name, r.matrix, r.vector, r.shared.toFixed(0), range(r, 0), r.published ?? '']),
+    );
+    print(
+      ['over BF16', `model, over AITER's ${PUBLISHED.bf16}`, 'paper'],
+      Object.entries(PAPER).map(([name, ratio]) => [
+        name,
+        range(
+          rows.find((r) => r.name === name),
+          1,
+          PUBLISHED.bf16,
+        ),
+        ratio,
+      ]),
+    );
   }
-} catch (error) {
-  console.error(error.message);
-  process.exitCode = 1;
 }

@@ -23,8 +23,14 @@ int64_t ceilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t blocksOf(int64_t size) { return std::max<int64_t>(1, ceilDivide(size, kernels::kBlock)); }
 
 const char* recipeName(cpu::Precision precision) {
+  if (precision == kMxfp6Direct) return "mxfp6_direct";
   static const char* const names[] = {"f32", "mxfp6", "mxfp4", "mxfp8"};
   return names[static_cast<int>(precision)];
+}
+
+// That of the blocks of query, key and value.
+cpu::Precision blockFormat(cpu::Precision precision) {
+  return precision == kMxfp6Direct ? cpu::Precision::kMxfp6 : precision;
 }
 
 // How the operands of a kernel lie in memory; see kernels/operands.h.
@@ -61,15 +67,20 @@ struct MatrixUnit {
 
 bool startsWith(const std::string& text, const char* start) { return text.rfind(start, 0) == 0; }
 
+bool isByteFormat(cpu::Precision precision) {
+  return precision == cpu::Precision::kMxfp6 || precision == cpu::Precision::kMxfp4;
+}
+
 // With no threads where there is none for the precision.
 MatrixUnit matrixUnit(const Target& target, cpu::Precision precision) {
   if (precision == cpu::Precision::kFloat32) return {};
   const std::string& name = target.architecture;
   if (name == "gfx950") {
-    int64_t bits = precision == cpu::Precision::kMxfp4 ? 4 : precision == cpu::Precision::kMxfp6 ? 6 : 8;
+    cpu::Precision format = blockFormat(precision);
+    int64_t bits = format == cpu::Precision::kMxfp4 ? 4 : format == cpu::Precision::kMxfp6 ? 6 : 8;
     return {{"packed", 4 * bits, 1, kernels::kOrderMfma}, 512, 256, 16};
   }
-  if (precision == cpu::Precision::kMxfp8) return {};
+  if (!isByteFormat(precision)) return {};
   if (name == "gfx942" || name == "gfx90a") return {{"bytes", 32, 4, kernels::kOrderMfma}, 256, 128, 16};
   if (startsWith(name, "gfx11")) return {{"bytes", 32, 4, kernels::kOrderGfx11}, 256, 128, 8};
   if (startsWith(name, "gfx12")) return {{"bytes", 32, 4, kernels::kOrderGfx12}, 256, 128, 8};
@@ -79,10 +90,6 @@ MatrixUnit matrixUnit(const Target& target, cpu::Precision precision) {
 // Formats of caches on a GPU are those of precisions, by the same ids; binary16 stays on the host.
 cpu::Precision recipeOf(cpu::CacheFormat format) { return static_cast<cpu::Precision>(format); }
 
-bool isByteFormat(cpu::Precision precision) {
-  return precision == cpu::Precision::kMxfp6 || precision == cpu::Precision::kMxfp4;
-}
-
 // Of keys and values.
 cpu::Precision operandPrecision(const Problem& problem) {
   return problem.cache ? recipeOf(problem.cacheFormat) : problem.precision;
@@ -90,7 +97,7 @@ cpu::Precision operandPrecision(const Problem& problem) {
 
 std::string define(const char* name, int64_t value) { return std::string("-D") + name + "=" + std::to_string(value); }
 
-Route lanesRoute(const Problem& problem) {
+Route lanesRoute(const Problem& problem, const Target& target) {
   bool bytes = isByteFormat(problem.precision);
   Route route{};
   route.groupsEach = 2;
@@ -98,7 +105,7 @@ Route lanesRoute(const Problem& problem) {
   route.attend = std::string("attend_lanes_") + recipeName(problem.precision);
   route.threads = kernels::kLaneThreads;
   route.rowsPerGroup = kernels::kLaneThreads;
-  route.channelsPerGroup = kernels::kLaneChannels;
+  route.channelsPerGroup = startsWith(target.architecture, "gfx1") ? kernels::kLaneChannelsRdna : kernels::kLaneChannels;
   route.headBlocks = blocksOf(problem.headSize);
   route.valueBlocks = blocksOf(problem.valueHeadSize);
   route.defines = {define("MXATTN_RECIPE", static_cast<int>(problem.precision))};
@@ -116,8 +123,8 @@ bool decodes(const Problem& problem) {
 }
 
 // On the query in bytes and the cache.
-Route decodeRoute(const Problem& problem) {
-  Route route = lanesRoute(problem);
+Route decodeRoute(const Problem& problem, const Target& target) {
+  Route route = lanesRoute(problem, target);
   int64_t rows = problem.heads / problem.kvHeads * problem.queryLength;
   route.rowsPerGroup = rows <= 1 ? 1 : rows <= 2 ? 2 : rows <= 4 ? 4 : 8;
   route.attend = std::string("decode_") + recipeName(recipeOf(problem.cacheFormat)) + "_" + std::to_string(route.rowsPerGroup);
@@ -135,8 +142,8 @@ Route routeOf(const Problem& problem, const Target& target) {
 #define MXATTN_SIZE(head, values) {head, values},
   static constexpr Size sizes[] = {MXATTN_SIZES(MXATTN_SIZE)};
 #undef MXATTN_SIZE
-  if (decodes(problem)) return decodeRoute(problem);
-  Route route = lanesRoute(problem);
+  if (decodes(problem)) return decodeRoute(problem, target);
+  Route route = lanesRoute(problem, target);
   MatrixUnit unit = matrixUnit(target, problem.precision);
   // Operands of matrix instructions are of one format, but in bytes.
   bool mixed = operandPrecision(problem) != problem.precision && std::string(unit.operands.name) != "bytes";
@@ -316,7 +323,7 @@ class Planner {
   Address scratch(size_t offset) const { return operands_.scratch + offset; }
 
   std::string kernelName(const char* step, cpu::Precision precision) const {
-    return std::string(step) + "_" + route_.operands.name + "_" + recipeName(precision);
+    return std::string(step) + "_" + route_.operands.name + "_" + recipeName(blockFormat(precision));
   }
 
   kernels::QuantiseRows rowsOf(Address from, size_t codes, size_t scales, int64_t rows, int64_t tiles, float factor) {
@@ -469,6 +476,7 @@ std::string unsupported(const Problem& problem, const Target& target) {
   }
   if (problem.batch * problem.kvHeads > kMostGroups) return "more than 65535 key/value heads in a batch";
   if (problem.keyLength >= kernels::kNoWindow) return "more than 2^30 keys";
+  if (problem.cache && problem.precision == kMxfp6Direct) return "mxfp6-direct with a cache";
   if (problem.cache && recipeOf(problem.cacheFormat) != problem.precision &&
       !(isByteFormat(recipeOf(problem.cacheFormat)) && isByteFormat(problem.precision))) {
     return std::string(recipeName(problem.precision)) + " on a cache in " + recipeName(recipeOf(problem.cacheFormat));

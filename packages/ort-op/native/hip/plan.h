@@ -20,6 +20,9 @@ struct Target {
   size_t sharedMemoryPerBlock;
 };
 
+// A precision of GPUs alone, without a cache; the id of the recipe in @mxattn/core.
+constexpr cpu::Precision kMxfp6Direct = static_cast<cpu::Precision>(10);
+
 // An address on the GPU; 0: none.
 using Address = uint64_t;
 

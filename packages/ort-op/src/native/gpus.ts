@@ -1,4 +1,4 @@
-import { type Backend, MxattnError } from '@mxattn/core';
+import { type Backend, MxattnError, type Recipe, recipes } from '@mxattn/core';
 import { addon, type GpuFacts, type NativeGpu } from './addon.js';
 import { nativeRecipes } from './backend.js';
 import { inLayout, nativeProblem, nativeSpec } from './problem.js';
@@ -26,6 +26,9 @@ export function gpuCompiler(gpu = 0): { readonly compiler?: string; readonly err
   }
 }
 
+/** What the GPU kernels implement; sessions have those of the CPU. */
+const gpuRecipes: readonly Recipe[] = [...nativeRecipes, recipes['mxfp6-direct']];
+
 /** A backend that holds a GPU until it is released. */
 export interface HipBackend extends Backend {
   release(): void;
@@ -44,7 +47,7 @@ export function hipBackend({ gpu = 0, name = 'hip' }: { gpu?: number; name?: str
     name,
     priority: 20,
     supports(spec, recipe) {
-      if (!nativeRecipes.includes(recipe)) return `does not implement the recipe ${recipe.name}`;
+      if (!gpuRecipes.includes(recipe)) return `does not implement the recipe ${recipe.name}`;
       const why = opened.unsupported(nativeSpec(spec, recipe));
       return why === undefined ? true : `does not compute ${why}`;
     },

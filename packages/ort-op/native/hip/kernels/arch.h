@@ -8,6 +8,9 @@
 
 #ifndef MXATTN_EMULATED
 
+#if defined(__GFX10__) || defined(__GFX11__) || defined(__GFX12__)
+#define MXATTN_RDNA 1
+#endif
 #if defined(__gfx950__)
 #define MXATTN_GFX950 1
 #elif defined(__gfx942__)
@@ -24,10 +27,12 @@
 #define MXATTN_INLINE __device__ __forceinline__
 #define MXATTN_SHARED __shared__
 #define MXATTN_UNROLL _Pragma("unroll")
+#define MXATTN_ROLLED _Pragma("unroll 1")
 #else
 #define MXATTN_INLINE __attribute__((device)) inline __attribute__((always_inline))
 #define MXATTN_SHARED __attribute__((shared))
 #define MXATTN_UNROLL _Pragma("clang loop unroll(full)")
+#define MXATTN_ROLLED _Pragma("clang loop unroll(disable)")
 #endif
 
 // A kernel of workgroups of `threads`, with one argument.
@@ -90,9 +95,14 @@ MXATTN_INLINE int dot4(int a, int b, int c) {
 #endif
 }
 
-// The low halves of two words in one, the first below.
-MXATTN_INLINE unsigned lowHalves(unsigned first, unsigned second) {
-  return __builtin_amdgcn_perm(second, first, 0x05040100u);
+#if defined(__gfx950__)
+// NaN if either is.
+MXATTN_INLINE float larger(float a, float b) { return __builtin_elementwise_maximum(a, b); }
+#endif
+
+// The first and the third byte of two words in one, those of the first below.
+MXATTN_INLINE unsigned evenBytes(unsigned first, unsigned second) {
+  return __builtin_amdgcn_perm(second, first, 0x06040200u);
 }
 
 // The value of lane ^ mask of the wave.

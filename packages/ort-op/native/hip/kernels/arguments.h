@@ -17,7 +17,7 @@ constexpr int kBlock = 32;
 constexpr int kNoWindow = 1 << 30;
 
 // Stable ids of the recipes in @mxattn/core.
-enum Recipe { kFloat32 = 0, kMxfp6 = 1, kMxfp4 = 2, kMxfp8 = 3 };
+enum Recipe { kFloat32 = 0, kMxfp6 = 1, kMxfp4 = 2, kMxfp8 = 3, kMxfp6Direct = 10 };
 
 // In which order the tokens of a block of values lie: that in which lanes have the weights of them (see tokenAt).
 enum TokenOrder { kInOrder = 0, kOrderMfma = 1, kOrderGfx11 = 2, kOrderGfx12 = 3 };
@@ -75,8 +75,9 @@ struct Masks {
 constexpr int kMostBlocksOf8Waves = 8;
 
 constexpr int kLaneThreads = 64;
-// Output channels of a lane.
+// Output channels of a lane, and those on RDNA, which has half the registers for it.
 constexpr int kLaneChannels = 64;
+constexpr int kLaneChannelsRdna = 32;
 
 struct Attend {
   Pointer query;

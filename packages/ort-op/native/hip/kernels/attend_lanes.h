@@ -1,8 +1,8 @@
-// Attention without matrix instructions, for every architecture, precision and size. A lane has a query row and kLaneChannels output
+// Attention without matrix instructions, for every architecture, precision and size. A lane has a query row and kChannels output
 // channels of it: nothing is exchanged, and no shared memory used. Keys and values are the same for all lanes, which reads
 // them by broadcast.
 //
-// Registers of a lane: 64 scores, 64 outputs, one block of the query.
+// Registers of a lane: 64 scores, kChannels outputs, one block of the query.
 #pragma once
 
 namespace mxattn::hip::kernels {
@@ -24,6 +24,7 @@ MXATTN_INLINE int dot16(const Words4& a, const Words4& b, int c) {
 
 // Products of bytes.
 struct ByteProducts {
+  using Softmax = Bf16Weights;
   static constexpr int kBlockBytes = 32;
 
   MXATTN_INLINE static void scores(const Byte* query, float queryScale, const Byte* keys, const float* keyScales,
@@ -52,8 +53,8 @@ struct ByteProducts {
     for (int b = 0; b < 2; b++) {
       int rounded[kBlock];
       MXATTN_UNROLL
-      for (int k = 0; k < kBlock; k++) rounded[k] = weightOf(affine[b * kBlock + k]);
-      WeightScale scale(largestOf<kBlock>(rounded), carry);
+      for (int k = 0; k < kBlock; k++) rounded[k] = Bf16Weights::of(affine[b * kBlock + k]);
+      WeightScale scale(bf16OfWeight(largestOf<kBlock>(rounded)), carry);
       weights.units[b] = scale.unit();
       integerWeights<kBlock>(rounded, scale.inverse(), weights.codes + b * 8);
       int total = 0;
@@ -86,6 +87,7 @@ struct ByteProducts {
 
 // Products of floats.
 struct FloatProducts {
+  using Softmax = Bf16Weights;
   static constexpr int kBlockBytes = 128;
 
   MXATTN_INLINE static void scores(const Byte* query, float, const Byte* keys, const float*, float (&score)[kTileRows]) {
@@ -130,7 +132,22 @@ struct E4m3Products : FloatProducts {
     constexpr ElementFormat format = elementFormat(kMxfp8, true);
     MXATTN_UNROLL
     for (int k = 0; k < kTileRows; k++) {
-      weights.values[k] = rounded(floatOfWeight(weightOf(affine[k])), format);
+      weights.values[k] = rounded(floatOfWeight(Bf16Weights::of(affine[k])), format);
+      sum += weights.values[k];
+    }
+    return sum;
+  }
+};
+
+// E4M3 weights without a bf16 between, as floats.
+struct DirectProducts : FloatProducts {
+  using Softmax = E4m3Codes;
+
+  MXATTN_INLINE static float weigh(const float (&affine)[kTileRows], int, Weights& weights) {
+    float sum = 0;
+    MXATTN_UNROLL
+    for (int k = 0; k < kTileRows; k++) {
+      weights.values[k] = floatOfE4m3(E4m3Codes::code(affine[k]));
       sum += weights.values[k];
     }
     return sum;
@@ -138,16 +155,16 @@ struct E4m3Products : FloatProducts {
 };
 
 template <typename Products>
-MXATTN_INLINE float fusedStep(float (&score)[kTileRows], RowState& state, bool masked, const Attend& a, const Row& row,
-                              int firstKey, float& sum, typename Products::Weights& weights) {
+MXATTN_INLINE float fusedStep(float (&score)[kTileRows], RowState<typename Products::Softmax>& state, bool masked,
+                              const Attend& a, const Row& row, int firstKey, float& sum, typename Products::Weights& weights) {
   float factor = affineValues<true>(WholeRow{}, score, state, masked, a.masks, row, firstKey);
   sum = sum * factor + Products::weigh(score, a.weightCarry, weights);
   return factor;
 }
 
 // An online softmax of exact exponentials.
-MXATTN_INLINE float exactStep(float (&score)[kTileRows], RowState& state, bool masked, const Masks& masks, const Row& row,
-                              int firstKey, float& sum, FloatProducts::Weights& weights) {
+MXATTN_INLINE float exactStep(float (&score)[kTileRows], RowState<Bf16Weights>& state, bool masked, const Masks& masks,
+                              const Row& row, int firstKey, float& sum, FloatProducts::Weights& weights) {
   float top = state.reference;
   bool nan = false;
   if (masked) maskScores<true>(score, masks, row, firstKey, [](int i) { return i; });
@@ -175,16 +192,21 @@ MXATTN_INLINE float exactStep(float (&score)[kTileRows], RowState& state, bool m
 
 template <typename Products, bool kFused>
 MXATTN_INLINE void attendLanes(const Attend& a) {
-  int head = groupY(), split = groupZ() % a.splits, firstChannel = groupZ() / a.splits * kLaneChannels;
+#if defined(MXATTN_RDNA)
+  constexpr int kChannels = kLaneChannelsRdna;
+#else
+  constexpr int kChannels = kLaneChannels;
+#endif
+  int head = groupY(), split = groupZ() % a.splits, firstChannel = groupZ() / a.splits * kChannels;
   int firstRow = groupX() * kTileRows, index = firstRow + threadIndex(), rows = groupRows(a.masks);
   Row row = rowOf(a.masks, head, smaller(index, rows - 1));
   TileRange tiles = tilesOf(a, firstRow, kTileRows, split);
   long long queryTile = static_cast<long long>(head) * a.queryTiles + groupX();
 
-  float out[kLaneChannels];
+  float out[kChannels];
   MXATTN_UNROLL
-  for (int c = 0; c < kLaneChannels; c++) out[c] = 0;
-  RowState state{-infinity()};
+  for (int c = 0; c < kChannels; c++) out[c] = 0;
+  RowState<typename Products::Softmax> state{-infinity()};
   float sum = 0;
 
   for (int tile = kFused ? tiles.first : tiles.begin; tile < tiles.end; tile = larger(tile + 1, tiles.begin)) {
@@ -193,6 +215,7 @@ MXATTN_INLINE void attendLanes(const Attend& a) {
     MXATTN_UNROLL
     for (int k = 0; k < kTileRows; k++) score[k] = 0;
     long long keyTile = static_cast<long long>(head) * a.keyTiles + tile;
+    MXATTN_ROLLED
     for (int b = 0; b < a.headBlocks; b++) {
       long long queryAt = (queryTile * a.headBlocks + b) * kTileRows + threadIndex();
       long long keyAt = (keyTile * a.headBlocks + b) * kTileRows;
@@ -213,10 +236,10 @@ MXATTN_INLINE void attendLanes(const Attend& a) {
     }
     if (factor != 1) {
       MXATTN_UNROLL
-      for (int c = 0; c < kLaneChannels; c++) out[c] *= factor;
+      for (int c = 0; c < kChannels; c++) out[c] *= factor;
     }
     MXATTN_UNROLL
-    for (int part = 0; part < kLaneChannels / kBlock; part++) {
+    for (int part = 0; part < kChannels / kBlock; part++) {
       int channel = firstChannel + part * kBlock;
       if (channel >= a.channels) continue;
       MXATTN_UNROLL
@@ -231,7 +254,7 @@ MXATTN_INLINE void attendLanes(const Attend& a) {
   if (index >= rows) return;
   RowOutput output(a, head, index, split, row, state.reference, sum);
   MXATTN_UNROLL
-  for (int c = 0; c < kLaneChannels; c++) {
+  for (int c = 0; c < kChannels; c++) {
     if (firstChannel + c < a.valueSize) output.out[firstChannel + c] = out[c] * output.factor;
   }
   if (a.splits > 1 && firstChannel == 0) RowOutput::putSums(a, head, index, split, state.reference, sum);
@@ -243,6 +266,9 @@ MXATTN_KERNEL(attend_lanes_f32, kLaneThreads, Attend) { attendLanes<FloatProduct
 #endif
 #if MXATTN_COMPILES(3)
 MXATTN_KERNEL(attend_lanes_mxfp8, kLaneThreads, Attend) { attendLanes<E4m3Products, true>(a); }
+#endif
+#if MXATTN_COMPILES(10)
+MXATTN_KERNEL(attend_lanes_mxfp6_direct, kLaneThreads, Attend) { attendLanes<DirectProducts, true>(a); }
 #endif
 #if MXATTN_COMPILES(1)
 MXATTN_KERNEL(attend_lanes_mxfp6, kLaneThreads, Attend) { attendLanes<ByteProducts, true>(a); }

@@ -87,18 +87,20 @@ struct HalfRow {
   }
 };
 
-template <int kEach>
-MXATTN_INLINE void takeWeights(const float (&affine)[2 * kEach], int (&weight)[2 * kEach], int (&top)[2]) {
+template <typename Weights, int kEach>
+MXATTN_INLINE void takeWeights(const float (&affine)[2 * kEach], typename Weights::Weight (&weight)[2 * kEach],
+                               typename Weights::Weight (&top)[2]) {
   MXATTN_UNROLL
   for (int b = 0; b < 2; b++) {
     MXATTN_UNROLL
-    for (int i = 0; i < kEach; i++) weight[b * kEach + i] = weightOf(affine[b * kEach + i]);
+    for (int i = 0; i < kEach; i++) weight[b * kEach + i] = Weights::of(affine[b * kEach + i]);
     top[b] = largestOf<kEach>(weight + b * kEach);
   }
 }
 
 template <typename Engine, int kHeadBlocks, bool kAdjusted>
 MXATTN_INLINE void attendMatrix(const Attend& a) {
+  using Softmax = typename Engine::Softmax;
   using Tile = SharedTile<Engine, kHeadBlocks>;
   // Of 64 KiB that every architecture has.
   constexpr int kBuffers = 2 * sizeof(Tile) <= 65536 ? 2 : 1;
@@ -117,7 +119,7 @@ MXATTN_INLINE void attendMatrix(const Attend& a) {
   Engine engine(at<const Byte>(a.query) + queryAt * Engine::kBlockBytes,
                 at<const Byte>(a.queryScales) + queryAt * Engine::kScaleBytes, laneOfWave);
   HalfRow<Engine> lanes{engine.half};
-  RowState state{-infinity()};
+  RowState<Softmax> state{-infinity()};
   long long headTiles = static_cast<long long>(head) * a.keyTiles;
 
   typename Tile::Registers staged;
@@ -135,20 +137,20 @@ MXATTN_INLINE void attendMatrix(const Attend& a) {
     float score[Engine::kScores];
     // Weights of two blocks of 32 keys, and the largest that this lane has of each.
     constexpr int kEach = Engine::kScores / 2;
-    int weight[2 * kEach], top[2];
+    typename Softmax::Weight weight[2 * kEach], top[2];
     if (!redo) {
       engine.scores(work.keys, work.keyScales, true, score);
-      takeWeights<kEach>(score, weight, top);
-      redo = anyLane(larger(top[0], top[1]) > kMostWeight);
+      takeWeights<Softmax, kEach>(score, weight, top);
+      redo = anyLane(!(larger(top[0], top[1]) <= Softmax::kMost));
     }
     if (redo) {
       engine.scores(work.keys, work.keyScales, false, score);
       MXATTN_UNROLL
-      for (int i = 0; i < Engine::kScores; i++) score[i] *= 1.f / kAffineUnits;
+      for (int i = 0; i < Engine::kScores; i++) score[i] *= 1.f / Softmax::kUnits;
       float factor = affineValues<kAdjusted>(lanes, score, state, masked, a.masks, row, tile * kTileRows);
       if (anyLane(factor != 1.f)) engine.rescale(factor);
       engine.setSeed(state.seed());
-      takeWeights<kEach>(score, weight, top);
+      takeWeights<Softmax, kEach>(score, weight, top);
     }
     if (tile >= tiles.begin) engine.accumulate(weight, top, a.weightCarry, work.values, work.valueScales);
     if (kBuffers == 1) barrier();
@@ -183,6 +185,7 @@ MXATTN_INLINE void attendMatrix(const Attend& a) {
     attendMatrix<MatrixEngine<recipe, head, values>, head, true>(a);                                                  \
   }
 #define MXATTN_MXFP6(head, values) MXATTN_ATTEND_MATRIX(mxfp6, kMxfp6, head, values)
+#define MXATTN_MXFP6_DIRECT(head, values) MXATTN_ATTEND_MATRIX(mxfp6_direct, kMxfp6Direct, head, values)
 #define MXATTN_MXFP4(head, values) MXATTN_ATTEND_MATRIX(mxfp4, kMxfp4, head, values)
 #define MXATTN_MXFP8(head, values) MXATTN_ATTEND_MATRIX(mxfp8, kMxfp8, head, values)
 
@@ -200,6 +203,9 @@ MXATTN_COMPILED_SIZES(MXATTN_MXFP4)
 #endif
 #if MXATTN_COMPILES(3) && defined(MXATTN_MATRIX_SCALED)
 MXATTN_COMPILED_SIZES(MXATTN_MXFP8)
+#endif
+#if MXATTN_COMPILES(10) && defined(MXATTN_MATRIX_SCALED)
+MXATTN_COMPILED_SIZES(MXATTN_MXFP6_DIRECT)
 #endif
 
 }  // namespace mxattn::hip::kernels

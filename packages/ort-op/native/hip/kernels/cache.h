@@ -40,9 +40,11 @@ template <typename Blocks, typename Value>
 MXATTN_INLINE void encodeValues(const Value& value, unsigned (&words)[Blocks::kBytes / 4], typename Blocks::Scale& scale) {
   float x[kBlock];
   unsigned largest = 0;
+  int start = 0;
   MXATTN_UNROLL
   for (int i = 0; i < kBlock; i++) {
-    x[i] = value(i);
+    if (i % 4 == 0) beginUniform(start);
+    x[i] = value(start + i);
     largest = larger(largest, bitsOf(x[i]) & 0x7fffffffu);
   }
   Blocks::encode(x, largest, words, scale);
@@ -94,9 +96,12 @@ MXATTN_INLINE int cachedValues(const CacheView& cache, int head, int block, int 
     loadWords(panel.value(channel), words);
     return Blocks::kScales ? *panel.valueScale(channel) : 0;
   }
+  // What is read of a channel or token that is not there does not matter.
+  int known = smaller(channel, cache.valueSize - 1);
   encodeValues<Blocks>(
       [&](int i) {
-        return channel < cache.valueSize && block * kBlock + i < tokens ? tailOf(cache, head, i)[channel] : 0.f;
+        float x = tailOf(cache, head, i)[known];
+        return channel < cache.valueSize && block * kBlock + i < tokens ? x : 0.f;
       },
       words, scale);
   return static_cast<int>(scale);
@@ -218,8 +223,12 @@ MXATTN_INLINE void readCache(const ReadCache& a) {
     int code = cachedValues<kRecipe>(a.cache, head, token / kBlock, c, a.tokens, packed);
     // A block's bits are in registers, which have no index.
     unsigned bits = 0;
+    int wanted = token % kBlock;
     MXATTN_UNROLL
-    for (int i = 0; i < kBlock; i++) bits = i == token % kBlock ? codeAt<Values::kBits>(packed, i) : bits;
+    for (int i = 0; i < kBlock; i++) {
+      if (i % 4 == 0) beginUniform(wanted);
+      bits = i == wanted ? codeAt<Values::kBits>(packed, i) : bits;
+    }
     at<float>(a.values)[row * a.cache.valueSize + c] = elementOf<kRecipe>(bits) * (Values::kScales ? scaleOf(code) : 1.f);
   }
 }

@@ -1,13 +1,46 @@
 // Attention of few query rows on a packed cache, read as it is: 4.25 or 6.25 bits an element. The rows, those of the query
 // heads that share a key/value head, share each load. Workgroups share the keys of a row (see Attend::splits).
 //
-// A thread first has a key of the tile: its scores for all rows. Then it has kDecodeChannels channels, and their products with
-// the weights of all rows. The softmax of a row is computed by all threads alike.
+// A thread first has a key of the tile: its scores for all rows. Then the first threads have a row each, of which they keep the
+// softmax. Then a thread has kDecodeChannels channels, and their products with the weights of all rows.
 //
-// Shared memory, bytes: queries 36 a block of the head and row, scores 256 and weights 64 a row; 13 KiB for 8 rows of 1024.
+// Shared memory, bytes: queries 36 a block of the head and row, scores 260, weights 64 and softmax 24 a row; 12 KiB for 8 rows of
+// 1024.
 #pragma once
 
 namespace mxattn::hip::kernels {
+
+// What a row's softmax has found in a tile.
+struct DecodedRow {
+  float reference;
+  // Of what has been accumulated so far.
+  float factor;
+  // Of the weights of each block.
+  float unit[2];
+  float inverse[2];
+};
+
+// By one thread.
+MXATTN_INLINE void decodeSoftmax(const float* scores, int carry, RowState<Bf16Weights>& state, DecodedRow& row) {
+  float top[2] = {-infinity(), -infinity()};
+  int worst = 0;
+  MXATTN_ROLLED
+  for (int k = 0; k < kBlock; k++) {
+    for (int b = 0; b < 2; b++) {
+      float s = scores[b * kBlock + k];
+      top[b] = maximum(top[b], s);
+      worst = larger(worst, static_cast<int>(bitsOf(s) & 0x7fffffffu));
+    }
+  }
+  row.factor = state.move(maximum(top[0], top[1]), worst > 0x7f800000);
+  row.reference = state.reference;
+  MXATTN_UNROLL
+  for (int b = 0; b < 2; b++) {
+    WeightScale scale(bf16OfWeight(Bf16Weights::of(state.affine(top[b]))), carry);
+    row.unit[b] = scale.unit();
+    row.inverse[b] = scale.inverse();
+  }
+}
 
 template <int kRecipe, int kRows>
 MXATTN_INLINE void decode(const Decode& d) {
@@ -17,7 +50,9 @@ MXATTN_INLINE void decode(const Decode& d) {
   constexpr int kMostBlocks = 32;
   MXATTN_SHARED unsigned queries[kRows][kMostBlocks][8];
   MXATTN_SHARED float queryScales[kRows][kMostBlocks];
-  MXATTN_SHARED float scores[kRows][kTileRows];
+  // One more, so that the threads that have rows read different banks.
+  MXATTN_SHARED float scores[kRows][kTileRows + 1];
+  MXATTN_SHARED DecodedRow decoded[kRows];
   MXATTN_SHARED unsigned codes[kRows][kTileRows / 4];
   const Attend& a = d.attend;
   int head = groupY(), split = groupZ() % a.splits, rows = groupRows(a.masks);
@@ -25,6 +60,7 @@ MXATTN_INLINE void decode(const Decode& d) {
   int firstChannel = groupZ() / a.splits * kDecodeThreads * kDecodeChannels;
   TileRange tiles = tilesOf(a, firstRow, kRows, split);
 
+  MXATTN_ROLLED
   for (int i = thread; i < kRows * a.headBlocks * kBlock; i += kDecodeThreads) {
     int element = i % kBlock, block = i / kBlock % a.headBlocks, r = i / kBlock / a.headBlocks;
     int row = smaller(firstRow + r, rows - 1);
@@ -34,13 +70,13 @@ MXATTN_INLINE void decode(const Decode& d) {
     bytes[Elements::byteOf(element)] = at<const Byte>(a.query)[place * kBlock + element];
     if (element == 0) queryScales[r][block] = at<const float>(a.queryScales)[place];
   }
+  RowState<Bf16Weights> state{-infinity()};
+  if (thread < kRows) decoded[thread].reference = state.reference;
   barrier();
 
-  RowState state[kRows];
   float sum[kRows], out[kRows][kDecodeChannels];
   MXATTN_UNROLL
   for (int r = 0; r < kRows; r++) {
-    state[r].reference = -infinity();
     sum[r] = 0;
     for (int c = 0; c < kDecodeChannels; c++) out[r][c] = 0;
   }
@@ -52,6 +88,7 @@ MXATTN_INLINE void decode(const Decode& d) {
     for (int r = 0; r < kRows; r++) score[r] = 0;
     if (token < a.masks.keyLength) {
       PanelOfHead panel(d.cache, head, token / kBlock, Keys::kBytes);
+      MXATTN_ROLLED
       for (int b = 0; b < a.headBlocks; b++) {
         unsigned packed[Keys::kBytes / 4], bytes[8];
         loadWords(panel.key(b, token % kBlock), packed);
@@ -67,37 +104,27 @@ MXATTN_INLINE void decode(const Decode& d) {
       }
     }
     MXATTN_UNROLL
+    for (int r = 0; r < kRows; r++) scores[r][thread] = score[r];
+    MXATTN_ROLLED
     for (int r = 0; r < kRows; r++) {
-      float one[1] = {score[r]};
+      float one[1] = {scores[r][thread]};
       Row row = rowOf(a.masks, head, smaller(firstRow + r, rows - 1));
       maskScores<true>(one, a.masks, row, token, [](int) { return 0; });
       scores[r][thread] = one[0];
     }
     barrier();
+    if (thread < kRows) decodeSoftmax(scores[thread], a.weightCarry, state, decoded[thread]);
+    barrier();
 
-    float weightUnit[kRows][2];
     MXATTN_UNROLL
     for (int r = 0; r < kRows; r++) {
-      float top[2] = {-infinity(), -infinity()};
-      int worst = 0;
-      for (int k = 0; k < kBlock; k++) {
-        for (int b = 0; b < 2; b++) {
-          float s = scores[r][b * kBlock + k];
-          top[b] = maximum(top[b], s);
-          worst = larger(worst, static_cast<int>(bitsOf(s) & 0x7fffffffu));
-        }
-      }
-      float factor = state[r].move(maximum(top[0], top[1]), worst > 0x7f800000);
-      sum[r] *= factor;
-      for (int c = 0; c < kDecodeChannels; c++) out[r][c] *= factor;
-      float inverse = 0;
-      MXATTN_UNROLL
-      for (int b = 0; b < 2; b++) {
-        WeightScale scale(weightOf(state[r].affine(top[b])), a.weightCarry);
-        weightUnit[r][b] = scale.unit();
-        if (thread / kBlock == b) inverse = scale.inverse();
-      }
-      int code = integerWeight(weightOf(state[r].affine(scores[r][thread])), inverse);
+      sum[r] *= decoded[r].factor;
+      for (int c = 0; c < kDecodeChannels; c++) out[r][c] *= decoded[r].factor;
+    }
+    MXATTN_ROLLED
+    for (int r = 0; r < kRows; r++) {
+      RowState<Bf16Weights> row{decoded[r].reference};
+      int code = integerWeight(Bf16Weights::of(row.affine(scores[r][thread])), decoded[r].inverse[thread / kBlock]);
       reinterpret_cast<Byte*>(codes[r])[thread / kBlock * kBlock + Elements::byteOf(thread % kBlock)] = static_cast<Byte>(code);
     }
     barrier();
@@ -109,14 +136,14 @@ MXATTN_INLINE void decode(const Decode& d) {
       for (int b = 0; b < 2; b++) {
         int total = 0;
         for (int w = 0; w < 8; w++) total = dot4(static_cast<int>(codes[r][b * 8 + w]), 0x01010101, total);
-        sum[r] = fma(static_cast<float>(total), weightUnit[r][b], sum[r]);
+        sum[r] = fma(static_cast<float>(total), decoded[r].unit[b], sum[r]);
       }
     }
     MXATTN_UNROLL
     for (int c = 0; c < kDecodeChannels; c++) {
       int channel = firstChannel + c * kDecodeThreads + thread;
       if (channel >= d.cache.channels) continue;
-      MXATTN_UNROLL
+      MXATTN_ROLLED
       for (int b = 0; b < 2; b++) {
         int block = 2 * tile + b;
         if (block * kBlock >= a.masks.keyLength) continue;
@@ -129,7 +156,7 @@ MXATTN_INLINE void decode(const Decode& d) {
           int product = 0;
           MXATTN_UNROLL
           for (int w = 0; w < 8; w++) product = dot4(static_cast<int>(bytes[w]), static_cast<int>(codes[r][b * 8 + w]), product);
-          out[r][c] = fma(static_cast<float>(product), scale * weightUnit[r][b], out[r][c]);
+          out[r][c] = fma(static_cast<float>(product), scale * decoded[r].unit[b], out[r][c]);
         }
       }
     }
@@ -139,14 +166,14 @@ MXATTN_INLINE void decode(const Decode& d) {
   for (int r = 0; r < kRows; r++) {
     int index = firstRow + r;
     if (index >= rows) continue;
-    RowOutput output(a, head, index, split, rowOf(a.masks, head, index), state[r].reference, sum[r]);
+    RowOutput output(a, head, index, split, rowOf(a.masks, head, index), decoded[r].reference, sum[r]);
     MXATTN_UNROLL
     for (int c = 0; c < kDecodeChannels; c++) {
       int channel = firstChannel + c * kDecodeThreads + thread;
       if (channel < a.valueSize) output.out[channel] = out[r][c] * output.factor;
     }
     if (a.splits > 1 && firstChannel + thread == 0) {
-      RowOutput::putSums(a, head, index, split, state[r].reference, sum[r]);
+      RowOutput::putSums(a, head, index, split, decoded[r].reference, sum[r]);
     }
   }
 }

@@ -68,4 +68,10 @@ MXATTN_INLINE unsigned e4m3Code(float x) {
   return sign | (((bits & 0x7fffffffu) >> 20) - (120u << 3));
 }
 
+MXATTN_INLINE float floatOfE4m3(unsigned code) {
+  unsigned exponent = code >> 3 & 15u, mantissa = code & 7u;
+  float magnitude = exponent ? fromBits((exponent + 120u) << 23 | mantissa << 20) : static_cast<float>(mantissa) * (1.f / 512);
+  return code & 0x80u ? -magnitude : magnitude;
+}
+
 }  // namespace mxattn::hip::kernels

@@ -114,6 +114,7 @@ struct Matrix {
 // Queries, scores, weights and outputs of a wave of kRows query rows.
 template <int kRecipe, int kHeadBlocks, int kValueBlocks>
 struct MatrixEngine {
+  using Softmax = Bf16Weights;
   static constexpr int kWave = Matrix::kWave;
   static constexpr int kRows = Matrix::kRows;
   static constexpr int kResults = kRows * kRows / kWave;
@@ -137,7 +138,7 @@ struct MatrixEngine {
     MXATTN_UNROLL
     for (int b = 0; b < kHeadBlocks; b++) {
       query[b] = Matrix::load(codes + b * kTileRows * kBlockBytes, half);
-      queryScale[b] = reinterpret_cast<const float*>(scales)[b * kTileRows] * kAffineUnits;
+      queryScale[b] = reinterpret_cast<const float*>(scales)[b * kTileRows] * Softmax::kUnits;
     }
     MXATTN_UNROLL
     for (int i = 0; i < kOutputs; i++) out[i] = 0;
@@ -181,7 +182,7 @@ struct MatrixEngine {
     MXATTN_UNROLL
     for (int b = 0; b < 2; b++) {
       const int* own = weight + b * (kScores / 2);
-      WeightScale weightScale(larger(top[b], exchanged(top[b], kRows)), carry);
+      WeightScale weightScale(bf16OfWeight(larger(top[b], exchanged(top[b], kRows))), carry);
       float unit = weightScale.unit();
       unsigned codes[4];
       integerWeights<kScores / 2>(own, weightScale.inverse(), codes);

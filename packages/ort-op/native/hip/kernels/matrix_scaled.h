@@ -1,9 +1,9 @@
 // CDNA4's matrix instructions on MX elements with their block scales: v_mfma_scale_f32_32x32x64_f8f6f4, 32 rows (keys or
 // channels) by 32 query rows along two blocks of 32.
 //
-// Products start at minus the reference, and the 128 units of Schraudolph's function to a log2 unit are seven more in the
-// scales of the query: what comes out is rounded, and is a bf16. Weights are packed by the conversion instructions and summed by
-// one more product, with ones.
+// Products start at minus the reference, and the units of Schraudolph's function are in the scales of the query: what comes out
+// is rounded, and is a bf16 or an E4M3 code. Weights are packed by the conversion instructions and summed by one more product,
+// with ones.
 #pragma once
 
 #if defined(MXATTN_GFX950)
@@ -12,6 +12,7 @@
 namespace mxattn::hip::kernels {
 
 typedef int Fragment8 __attribute__((vector_size(32)));
+typedef float Floats2 __attribute__((vector_size(8)));
 typedef float Products16 __attribute__((vector_size(64)));
 
 typedef short Shorts2 __attribute__((vector_size(4)));
@@ -31,20 +32,34 @@ struct Words16 {
 // Format numbers of the instruction.
 constexpr int kFormatE4m3 = 0, kFormatE2m3 = 2, kFormatE2m1 = 4;
 
+template <int kRecipe>
+struct PackedWeights {
+  using Type = PackedBf16;
+};
+
+template <>
+struct PackedWeights<kMxfp6Direct> {
+  using Type = E4m3Codes;
+};
+
 template <int kRecipe, int kHeadBlocks, int kValueBlocks>
 struct MatrixEngine {
+  static constexpr int kElements = kRecipe == kMxfp6Direct ? kMxfp6 : kRecipe;
+  // E4M3 weights have no block scale.
+  static constexpr bool kE4m3Weights = kRecipe == kMxfp8 || kRecipe == kMxfp6Direct;
+  using Softmax = typename PackedWeights<kRecipe>::Type;
   static constexpr int kWave = 64;
   static constexpr int kRows = 32;
   static constexpr int kResults = 16;
   static constexpr int kWaves = kHeadBlocks + kValueBlocks <= kMostBlocksOf8Waves ? 8 : 4;
-  static constexpr int kBlockBytes = PackedBlocks<kRecipe, false>::kBytes;
+  static constexpr int kBlockBytes = PackedBlocks<kElements, false>::kBytes;
   static constexpr int kScaleBytes = 1;
   static constexpr int kChannels = kValueBlocks * kBlock;
   static constexpr int kOutputs = kChannels / 2;
   static constexpr int kScores = kTileRows / 2;
   static constexpr int kSteps = kHeadBlocks / 2;
-  static constexpr int kFormat = kRecipe == kMxfp8 ? kFormatE4m3 : kRecipe == kMxfp6 ? kFormatE2m3 : kFormatE2m1;
-  static constexpr int kWeightFormat = kRecipe == kMxfp8 ? kFormatE4m3 : kFormatE2m3;
+  static constexpr int kFormat = kElements == kMxfp8 ? kFormatE4m3 : kElements == kMxfp6 ? kFormatE2m3 : kFormatE2m1;
+  static constexpr int kWeightFormat = kE4m3Weights ? kFormatE4m3 : kFormatE2m3;
   static_assert(kHeadBlocks % 2 == 0);
 
   Fragment8 query[kSteps];
@@ -60,7 +75,7 @@ struct MatrixEngine {
   // block; of those of 8 bits, half of both.
   MXATTN_INLINE static Fragment8 load(const Byte* block, int stride, int half) {
     Fragment8 f{};
-    if constexpr (kRecipe == kMxfp8) {
+    if constexpr (kElements == kMxfp8) {
       Words4 low = words(block + 16 * half), high = words(block + stride + 16 * half);
       MXATTN_UNROLL
       for (int w = 0; w < 4; w++) {
@@ -94,7 +109,7 @@ struct MatrixEngine {
     for (int s = 0; s < kSteps; s++) {
       query[s] = load(codes + 2 * s * stride, stride, half);
       int code = scales[(2 * s + half) * kTileRows];
-      queryScale[s] = code == 255 ? 255 : smaller(code + 7, 254);
+      queryScale[s] = code == 255 ? 255 : larger(smaller(code + Softmax::kUnitsExponent, 254), 0);
     }
     MXATTN_UNROLL
     for (int c = 0; c < kValueBlocks; c++) out[c] = splat(0);
@@ -126,20 +141,33 @@ struct MatrixEngine {
     for (int c = 0; c < kValueBlocks; c++) out[c] *= factor;
   }
 
-  // Two bf16 weights, the first in the low half.
-  MXATTN_INLINE static unsigned pair(int first, int second) {
-    return lowHalves(static_cast<unsigned>(larger(first, kNoWeight)), static_cast<unsigned>(larger(second, kNoWeight)));
+  // The bits of two weights, the first in the low half. A float that is a small integer times the least subnormal is that
+  // integer by its bits, and what is not an integer is rounded on the way. The bits of a negative number are a low integer, which
+  // saturates to 0x8000: minus zero as a bf16, and zero in its low byte. Compilers for gfx950 leave subnormals on.
+  MXATTN_INLINE static unsigned pair(float first, float second) {
+    constexpr float kLeast = 0x1p-149f;
+    Floats2 two{first, second};
+    two = two * kLeast + Softmax::kOne * kLeast;
+    int low = static_cast<int>(bitsOf(two[0])), high = static_cast<int>(bitsOf(two[1]));
+    return __builtin_bit_cast(unsigned, __builtin_amdgcn_cvt_pk_i16(low, high));
   }
 
   // The weights as an operand, and the E8M0 code of their scale.
-  MXATTN_INLINE static Fragment8 operand(const int (&weight)[kScores], const int (&top)[2], int carry, int& scaleCode) {
+  MXATTN_INLINE static Fragment8 operand(const float (&weight)[kScores], const float (&top)[2], int carry, int& scaleCode) {
     Fragment8 f{};
-    if constexpr (kRecipe == kMxfp8) {
+    if constexpr (kRecipe == kMxfp6Direct) {
+      scaleCode = 127;
+      MXATTN_UNROLL
+      for (int w = 0; w < 8; w++) {
+        const float* four = weight + 4 * w;
+        f[w] = static_cast<int>(evenBytes(pair(four[0], four[1]), pair(four[2], four[3])));
+      }
+    } else if constexpr (kRecipe == kMxfp8) {
       scaleCode = 127;
       MXATTN_UNROLL
       for (int w = 0; w < 8; w++) {
         // E4M3 codes of four weights.
-        const int* four = weight + 4 * w;
+        const float* four = weight + 4 * w;
         Shorts2 codes{};
         codes = __builtin_amdgcn_cvt_scalef32_pk_fp8_bf16(codes, __builtin_bit_cast(Bf16x2, pair(four[0], four[1])), 1.f, false);
         codes = __builtin_amdgcn_cvt_scalef32_pk_fp8_bf16(codes, __builtin_bit_cast(Bf16x2, pair(four[2], four[3])), 1.f, true);
@@ -150,13 +178,14 @@ struct MatrixEngine {
       Words16 block;
       MXATTN_UNROLL
       for (int w = 0; w < 8; w++) {
-        const int *first = weight + 2 * w, *second = weight + kResults + 2 * w;
+        const float *first = weight + 2 * w, *second = weight + kResults + 2 * w;
         auto swapped = __builtin_amdgcn_permlane32_swap(pair(first[0], first[1]), pair(second[0], second[1]), false, false);
         block.word[w] = swapped[0];
         block.word[8 + w] = swapped[1];
       }
-      auto tops = __builtin_amdgcn_permlane32_swap(static_cast<unsigned>(top[0]), static_cast<unsigned>(top[1]), false, false);
-      WeightScale scale(larger(static_cast<int>(tops[0]), static_cast<int>(tops[1])), carry);
+      auto tops = __builtin_amdgcn_permlane32_swap(bitsOf(top[0]), bitsOf(top[1]), false, false);
+      float largest = larger(fromBits(tops[0]), fromBits(tops[1]));
+      WeightScale scale(static_cast<int>(pair(largest, largest) & 0x7fffu), carry);
       scaleCode = scale.code;
       auto codes = __builtin_amdgcn_cvt_scalef32_pk32_fp6_bf16(__builtin_bit_cast(Bf16x32, block), scaleOf(scaleCode));
       MXATTN_UNROLL
@@ -166,7 +195,7 @@ struct MatrixEngine {
   }
 
   // The products of the weights of a tile with its values.
-  MXATTN_INLINE void accumulate(const int (&weight)[kScores], const int (&top)[2], int carry, const Byte* values,
+  MXATTN_INLINE void accumulate(const float (&weight)[kScores], const float (&top)[2], int carry, const Byte* values,
                                 const Byte* valueScales) {
     int weightScale;
     Fragment8 weights = operand(weight, top, carry, weightScale);

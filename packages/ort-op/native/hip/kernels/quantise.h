@@ -104,6 +104,9 @@ MXATTN_QUANTISE(floats_f32, FloatBlocks, kFloat32)
 #if MXATTN_COMPILES(1)
 MXATTN_QUANTISE(bytes_mxfp6, ByteBlocks, kMxfp6)
 #endif
+#if MXATTN_COMPILES(10)
+MXATTN_QUANTISE(floats_mxfp6, FloatBlocks, kMxfp6)
+#endif
 #if MXATTN_COMPILES(2)
 MXATTN_QUANTISE(bytes_mxfp4, ByteBlocks, kMxfp4)
 #endif
@@ -111,7 +114,7 @@ MXATTN_QUANTISE(bytes_mxfp4, ByteBlocks, kMxfp4)
 MXATTN_QUANTISE(floats_mxfp8, FloatBlocks, kMxfp8)
 #endif
 #if defined(MXATTN_GFX950)
-#if MXATTN_COMPILES(1)
+#if MXATTN_COMPILES(1) || MXATTN_COMPILES(10)
 MXATTN_QUANTISE(packed_mxfp6, PackedBlocks, kMxfp6)
 #endif
 #if MXATTN_COMPILES(2)

@@ -38,12 +38,6 @@ MXATTN_INLINE int integerOf(unsigned code) {
   return code >> (kMantissa + 2) ? -n : n;
 }
 
-MXATTN_INLINE float floatOfE4m3(unsigned code) {
-  unsigned exponent = code >> 3 & 15u, mantissa = code & 7u;
-  float magnitude = exponent ? fromBits((exponent + 120u) << 23 | mantissa << 20) : static_cast<float>(mantissa) * (1.f / 512);
-  return code & 0x80u ? -magnitude : magnitude;
-}
-
 // Value of an element under a scale of 1.
 template <int kRecipe>
 MXATTN_INLINE float elementOf(unsigned code) {

@@ -1,4 +1,4 @@
-// Plans run by the emulation, compared with the portable CPU kernel on random problems:
+// Plans run by the emulation, compared with the portable CPU kernel or with direct.h on random problems:
 //   check [architecture...]
 #include <cmath>
 #include <cstdio>
@@ -11,6 +11,7 @@
 #include "cpu/problem.h"
 #include "cpu/scratch.h"
 #include "hip/plan.h"
+#include "test/hip/direct.h"
 #include "test/hip/emulated.h"
 
 namespace mxattn::cpu::portable {
@@ -24,6 +25,7 @@ using mxattn::cpu::Problem;
 using mxattn::hip::Address;
 using mxattn::hip::Target;
 
+constexpr auto kMxfp6Direct = mxattn::hip::kMxfp6Direct;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 
@@ -259,13 +261,17 @@ double checkCache(const Target& target, const CacheCase& c, Precision precision)
 
 bool report(bool good, const Target& target, Precision precision, const char* name, double error) {
   static const char* const names[] = {"f32", "mxfp6", "mxfp4", "mxfp8"};
-  std::printf("%s %-8s %-6s %-22s %.2e\n", good ? "ok  " : "FAIL", target.architecture.c_str(), names[int(precision)], name,
-              error);
+  const char* recipe = precision == kMxfp6Direct ? "mxfp6-direct" : names[int(precision)];
+  std::printf("%s %-8s %-12s %-22s %.2e\n", good ? "ok  " : "FAIL", target.architecture.c_str(), recipe, name, error);
   return good;
 }
 
 bool check(const Target& target, const Case& c, Precision precision) {
   Data data(c, precision);
+  if (precision == kMxfp6Direct) {
+    double error = relativeError(emulated(data, target), mxattn::direct::attend(data.problem));
+    return report(error < 1e-3, target, precision, c.name, error);
+  }
   double bound = precision == Precision::kFloat32 ? 2e-5 : 1e-3;
   double error = relativeError(emulated(data, target), onCpu(data, precision));
   return report(error < bound, target, precision, c.name, error);
@@ -279,8 +285,9 @@ int main(int count, char** arguments) {
   int failures = 0;
   for (const std::string& architecture : architectures) {
     Target target{architecture, architecture[3] == '1' ? 32 : 64, 4, 65536};
-    for (Precision precision : {Precision::kFloat32, Precision::kMxfp6, Precision::kMxfp4, Precision::kMxfp8}) {
+    for (Precision precision : {Precision::kFloat32, Precision::kMxfp6, Precision::kMxfp4, Precision::kMxfp8, kMxfp6Direct}) {
       for (const Case& c : cases) failures += !check(target, c, precision);
+      if (precision == kMxfp6Direct) continue;
       for (const CacheCase& c : cacheCases) {
         double error = checkCache(target, c, precision);
         failures += !report(error < (precision == Precision::kFloat32 ? 2e-5 : 1e-3), target, precision, c.name, error);

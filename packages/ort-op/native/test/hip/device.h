@@ -4,6 +4,7 @@
 #define MXATTN_INLINE inline
 #define MXATTN_SHARED static thread_local
 #define MXATTN_UNROLL
+#define MXATTN_ROLLED
 #define MXATTN_KERNEL(name, threads, Arguments)                                                                      \
   void name(const Arguments& a);                                                                                    \
   const ::mxattn::hip::emulated::Registration name##_registered(                                                    \
@@ -12,6 +13,7 @@
   void name(const Arguments& a)
 
 #if defined(MXATTN_GFX11) || defined(MXATTN_GFX12)
+#define MXATTN_RDNA 1
 constexpr int kWaveSize = 32;
 #else
 constexpr int kWaveSize = 64;
@@ -54,7 +56,11 @@ inline int dot4(int a, int b, int c) {
   return c;
 }
 
-inline unsigned lowHalves(unsigned first, unsigned second) { return (first & 0xffffu) | second << 16; }
+inline float larger(float a, float b) { return a != a || a > b ? a : b; }
+
+inline unsigned evenBytes(unsigned first, unsigned second) {
+  return (first & 255u) | (first >> 8 & 0xff00u) | (second << 16 & 0xff0000u) | (second << 8 & 0xff000000u);
+}
 
 inline int exchanged(int x, int mask) {
   return emulated::together<int>(x, [mask](const int* const* in, int* const* out, int lanes) {

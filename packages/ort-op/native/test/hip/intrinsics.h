@@ -188,7 +188,13 @@ inline float floatOfBf16(short bits) {
   return x;
 }
 
-// 32 positive bf16 over the power of two in the scale, as E2M3 codes in order. Six words are written.
+// Saturated.
+inline Int16x2 __builtin_amdgcn_cvt_pk_i16(int first, int second) {
+  auto of = [](int x) { return static_cast<short>(x < -32768 ? -32768 : x > 32767 ? 32767 : x); };
+  return Int16x2{of(first), of(second)};
+}
+
+// 32 bf16, none below zero, over the power of two in the scale, as E2M3 codes in order. Six words are written.
 inline Unsigned8 __builtin_amdgcn_cvt_scalef32_pk32_fp6_bf16(Bf16x32 from, float scale) {
   Unsigned8 packed{};
   int exponent;
@@ -202,7 +208,7 @@ inline Unsigned8 __builtin_amdgcn_cvt_scalef32_pk32_fp6_bf16(Bf16x32 from, float
   return packed;
 }
 
-// Two positive bf16 as E4M3 codes, to the low or the high half of what was there.
+// Two bf16, none below zero, as E4M3 codes, to the low or the high half of what was there.
 inline Int16x2 __builtin_amdgcn_cvt_scalef32_pk_fp8_bf16(Int16x2 old, Bf16x2 from, float scale, bool high) {
   unsigned low = nearestCode(floatOfBf16(from[0]) / scale, 0, 0x7e), next = nearestCode(floatOfBf16(from[1]) / scale, 0, 0x7e);
   old[high] = static_cast<short>(low | next << 8);
