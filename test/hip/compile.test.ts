@@ -27,7 +27,10 @@ const { stdout, stderr } = spawnSync('node', ['tools/hip/compile.mjs', '--json',
 });
 if (stderr) console.warn(stderr);
 const compiled: readonly Unit[] = JSON.parse(stdout);
-const table = readFileSync('docs/hip-kernels.md', 'utf8');
+/** The rows of the documented table, each as its cells. */
+const table = readFileSync('docs/hip-kernels.md', 'utf8')
+  .split('\n')
+  .map((line) => line.split('|').map((cell) => cell.trim()));
 
 describe.skipIf(compiled.length === 0)('GPU kernels', () => {
   it.each(compiled)('compile without warnings: $architecture, $defines', ({ warnings }) => {
@@ -58,10 +61,7 @@ describe.skipIf(compiled.length === 0)('GPU kernels', () => {
   it.each(kernels)(
     'are as documented: $architecture, $name',
     ({ architecture, version, name, ...kernel }) => {
-      const row = table
-        .split('\n')
-        .find((line) => line.startsWith(`| ${architecture} |`) && line.includes(`\`${name}\``));
-      const cells = row!.split('|').map((cell) => cell.trim());
+      const cells = table.find((row) => row[1] === architecture && row[3] === `\`${name}\``)!;
       // Another compiler allocates other registers.
       if (cells[2] !== version) {
         console.warn(`skipped: ${architecture}: the table is of clang ${cells[2]}, this is ${version}`);

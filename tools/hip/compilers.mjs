@@ -16,7 +16,7 @@ const candidates = [
   ['clang-20'],
   ['clang'],
   ['zig', 'clang'],
-  ['python3', '-m', 'ziglang', 'clang'],
+  [process.env.MXATTN_PYTHON ?? 'python3', '-m', 'ziglang', 'clang'],
 ];
 
 const modes = ['-x', 'hip', '--cuda-device-only', '-nogpulib', '-nogpuinc', '-std=c++17', '-O3'];
