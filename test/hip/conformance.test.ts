@@ -32,7 +32,19 @@ if (!all) console.warn('some rows of the conformance table are left out; MXATTN_
 
 const options: SuiteOptions = {
   ...(all ? {} : { rows: everyday }),
-  precisions: ['f32', 'mxfp8', 'mxfp6', 'mxfp6-direct', 'mxfp4'],
+  precisions: ['f32', 'mxfp8', 'mxfp6', 'mxfp4'],
+};
+
+/** The weights straight in E4M3 codes, which the GPU alone has. */
+const direct: SuiteOptions = {
+  ...options,
+  precisions: ['mxfp6-direct'],
+  skipped: all
+    ? {
+        'few queries, many keys, all of it':
+          'keys are split, and a reference that rises in one part does not in the others: their weights are rounded elsewhere',
+      }
+    : {},
 };
 
 if (onGpu) {
@@ -44,6 +56,7 @@ if (onGpu) {
     console.warn(`on ${gpus[0]!.name}, ${gpus[0]!.architecture}, by ${gpus[0]!.driver}`);
     registerBackend(hipBackend());
     conformance('hip', options);
+    conformance('hip', direct);
   }
 } else {
   const built = await buildFakeDriver();
@@ -57,6 +70,7 @@ if (onGpu) {
     for (const backend of backends) {
       registerBackend(backend);
       conformance(backend.name, options);
+      conformance(backend.name, direct);
     }
     afterAll(() => {
       for (const backend of backends) backend.release();
