@@ -325,8 +325,14 @@ describe('patched text generation', () => {
     expect(largestDifference(f32, mxfp4)).toBeGreaterThan(1e-3);
     // One run over the prompt, whose first token is token 0.
     expect(await at({ default: 'f32', rules: [{ phase: 'prefill', precision: 'mxfp4' }] })).toEqual(mxfp4);
-    expect(await at({ default: 'mxfp4', rules: [{ tokens: [0, 3], precision: 'f32' }] })).toEqual(f32);
-    expect(await at({ default: 'f32', rules: [{ tokens: [1, 3], precision: 'mxfp4' }] })).toEqual(f32);
+    // Where a layer is not always exact its cache is tensors, with which exact attention adds up in another order.
+    for (const [precision, other, tokens] of [
+      ['f32', 'mxfp4', [0, 3]],
+      ['mxfp4', 'f32', [1, 3]],
+    ] as const) {
+      const exact = await at({ default: other, rules: [{ tokens, precision }] });
+      expect(largestDifference(exact, f32)).toBeLessThan(1e-5);
+    }
     const oneLayer = await at({ default: 'f32', rules: [{ layers: [-1, -1], precision: 'mxfp4' }] });
     expect(oneLayer).not.toEqual(f32);
     expect(largestDifference(oneLayer, f32)).toBeLessThan(largestDifference(mxfp4, f32) * 2);
