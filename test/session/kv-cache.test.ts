@@ -189,6 +189,9 @@ describe('a native cache', () => {
     await expect(open({ precision: 'mxfp6', kvCacheFormat: 'f16' })).rejects.toThrow(
       'attention at precision mxfp6 cannot read a cache of kvCacheFormat f16; choose mxfp6 or mxfp4',
     );
+    await expect(open({ kvCacheFormat: 'f16', kvCache: 'tensors' })).rejects.toThrow(
+      "kvCacheFormat is for native caches; leave it out, or kvCache: 'tensors'",
+    );
     await expect(open({ kvCacheFormat: 'int8' as never })).rejects.toThrow(
       'unknown kvCacheFormat "int8"; there are f32, mxfp6, mxfp4, mxfp8, f16',
     );

@@ -24,7 +24,6 @@ class CacheTiles {
  public:
   CacheTiles(const Problem& problem, CacheFormat format)
       : headSize_(problem.headSize),
-        valueHeadSize_(problem.valueHeadSize),
         headBlocks_(ceilDivide(problem.headSize, kBlock)),
         channelGroups_(ceilDivide(problem.valueHeadSize, kLanes)),
         format_(format),
@@ -279,7 +278,6 @@ class CacheTiles {
   }
 
   int64_t headSize_;
-  int64_t valueHeadSize_;
   int64_t headBlocks_;
   int64_t channelGroups_;
   CacheFormat format_;

@@ -20,8 +20,7 @@ class FloatEngine {
 
   FloatEngine(const Problem& problem, Arena& arena)
       : problem_(problem),
-        cache_(problem),
-        rotated_(problem.cache ? cache_.rotated() : Softmax::kQuantised && rotates(problem.headSize)) {
+        cache_(problem) {
     int64_t rows = problem.heads / problem.kvHeads * problem.queryLength;
     // A cache is in that order already.
     transposed_ = !problem.cache && (Softmax::kQuantised || rows >= kTransposeRows);
@@ -69,7 +68,7 @@ class FloatEngine {
       float* to = unit.query + row * problem_.headSize;
       if constexpr (Softmax::kQuantised) {
         quantisedRow(from, factor, to);
-      } else if (rotated_) {
+      } else if (cache_.rotated()) {
         alignas(64) float x[kLargestHeadSize];
         prepareRow(from, problem_.headSize, factor, x);
         std::memcpy(to, x, problem_.headSize * sizeof(float));
@@ -315,8 +314,6 @@ class FloatEngine {
 
   const Problem& problem_;
   Cache cache_;
-  // Keys of products are rotated, and so queries.
-  bool rotated_;
   bool transposed_;
   int64_t panels_;
   float* keys_ = nullptr;

@@ -95,10 +95,18 @@ export async function createSession(
 
   const path = typeof source === 'string' ? source : undefined;
   const hasCache = replaced.some((attention) => attention.hasCache);
+  if (options.kvCache === 'tensors' && options.kvCacheFormat !== undefined) {
+    throw new MxattnError("kvCacheFormat is for native caches; leave it out, or kvCache: 'tensors'");
+  }
   const cached =
     hasCache && options.kvCache !== 'tensors'
       ? nativeCache(model, plan, replaced.length, options.kvCacheFormat)
       : undefined;
+  if (hasCache && !cached && options.kvCacheFormat !== undefined) {
+    announce(
+      `the key/value cache of this model stays tensors, not kvCacheFormat ${options.kvCacheFormat}: its graph has no native one`,
+    );
+  }
   let native: NativeSession;
   try {
     native = await addon().createSession(
