@@ -24,10 +24,10 @@ const shapes: readonly ShapeClass[] = [
 );
 
 function kernelsOf(shape: ShapeClass): kernels.Kernel[] {
-  const { mxfp4, mxfp6 } = recipes;
+  const { mxfp4, mxfp6, mxfp8 } = recipes;
   const matrix = shape.headSize === shape.valueHeadSize && [64, 128].includes(shape.headSize);
   return [
-    ...[mxfp4, mxfp6].flatMap((recipe) => [
+    ...[mxfp4, mxfp6, mxfp8].flatMap((recipe) => [
       kernels.quantiseRows(shape, recipe, false),
       kernels.quantiseRows(shape, recipe, true),
       kernels.quantiseValues(shape, recipe, matrix),
@@ -35,6 +35,7 @@ function kernelsOf(shape: ShapeClass): kernels.Kernel[] {
     ...[true, false].flatMap((unroll) => [
       kernels.attendF32(shape, { unroll }),
       kernels.attendDot4(shape, { unroll }, matrix),
+      kernels.attendE4m3(shape, { unroll }, matrix),
     ]),
     ...(matrix
       ? [
@@ -43,6 +44,11 @@ function kernelsOf(shape: ShapeClass): kernels.Kernel[] {
           kernels.topValueScales(shape, mxfp6),
           kernels.alignValues(shape, mxfp6),
           kernels.attendMatrix(shape),
+          kernels.halveRows(shape, false),
+          kernels.halveRows(shape, true),
+          kernels.topValueScales(shape, mxfp8),
+          kernels.halveValues(shape),
+          kernels.attendMatrix(shape, true),
           kernels.cacheKeys(shape.headSize),
           kernels.cacheValues(shape.headSize),
           kernels.appendToken(shape.headSize),

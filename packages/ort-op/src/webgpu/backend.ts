@@ -12,7 +12,7 @@ import {
 } from '@mxattn/core';
 import { hasMatrices } from './features.js';
 import { LARGEST_HEAD_SIZE } from './kernels.js';
-import { webgpuRecipes } from './operand-format.js';
+import { multipliesFloats, webgpuRecipes } from './operand-format.js';
 import { type PlanOptions, planAttention } from './plan.js';
 import { packedSizes } from './problem.js';
 import { channelsOf } from './shape-class.js';
@@ -72,6 +72,7 @@ function reasonAgainst(device: GPUDevice, spec: AttentionSpec, recipe: Recipe): 
     batch * heads * queryLength * Math.max(headSize, valueHeadSize) * 4,
     batch * kvHeads * (spec.keyCapacity ?? keyLength) * Math.max(headSize, valueHeadSize) * 4,
     ...(recipe === recipes.f32 ? [] : [sizes.queries, sizes.keys, sizes.values]),
+    ...(multipliesFloats(recipe) ? [4 * sizes.queries, 4 * sizes.keys, 4 * sizes.values] : []),
   );
   const limit = Math.min(device.limits.maxStorageBufferBindingSize, device.limits.maxBufferSize);
   if (largest > limit) return `needs buffers of ${largest} bytes; the device was requested with ${limit}`;

@@ -40,7 +40,8 @@ export async function describeAdapter(gpu: GPU | undefined): Promise<GpuDescript
     return `the adapter gives no device: ${(error as Error).message}`;
   }
   const dot = '8-bit dot products';
-  const products = matrix ? `subgroup matrices at head sizes 64 and 128, else ${dot}` : dot;
+  const products = (otherwise: string) =>
+    matrix ? `subgroup matrices at head sizes 64 and 128, else ${otherwise}` : otherwise;
   return {
     name: [info.vendor, info.architecture, info.device, info.description].filter(Boolean).join(' '),
     features: [...adapter.features].sort(),
@@ -49,6 +50,6 @@ export async function describeAdapter(gpu: GPU | undefined): Promise<GpuDescript
       ({ componentType, resultComponentType, M, N, K }) =>
         `${componentType} ${M}x${N}x${K} -> ${resultComponentType}`,
     ),
-    kernels: { f32: 'float32', mxfp6: products, mxfp4: products },
+    kernels: { f32: 'float32', mxfp8: products('float32'), mxfp6: products(dot), mxfp4: products(dot) },
   };
 }

@@ -15,7 +15,7 @@ export interface MatrixConfig {
 }
 
 /** What attend_matrix.wgsl asks of a device. */
-const MATRIX_WORKGROUP_MEMORY = 46 * 1024;
+const MATRIX_WORKGROUP_MEMORY = 48 * 1024;
 const MATRIX_STORAGE_BUFFERS = 9;
 const MATRIX_SUBGROUP = 32;
 

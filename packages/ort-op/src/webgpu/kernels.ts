@@ -1,6 +1,6 @@
 import { type BlockScheme, hasHadamard, type Recipe, recipes } from '@mxattn/core';
 import { type Constants, compose, type Piece } from './compose.js';
-import { elementConstants, spareBits } from './operand-format.js';
+import { elementConstants, multipliesFloats, spareBits } from './operand-format.js';
 import { BLOCK, channelsOf, className, type ShapeClass } from './shape-class.js';
 
 /** A kernel before it is compiled. */
@@ -44,6 +44,7 @@ export function quantiseRows(shape: ShapeClass, recipe: Recipe, keys: boolean): 
       GROUP_ROWS: groupRows,
       THREADS: rowThreads * groupRows,
       KEYS: keys,
+      FLOATS: multipliesFloats(recipe),
       HADAMARD: hadamard,
       QUADS: shape.headSize % 4 === 0,
       ...(hadamard
@@ -64,6 +65,7 @@ export function quantiseValues(shape: ShapeClass, recipe: Recipe, marks: boolean
     {
       ...elementConstants(recipe.value as BlockScheme),
       MARKS: marks,
+      FLOATS: multipliesFloats(recipe),
       VALUE_SIZE: shape.valueHeadSize,
       VALUE_CHANNELS: channelsOf(shape).valueChannels,
     },
@@ -110,6 +112,24 @@ export function attendF32(shape: ShapeClass, options: KernelOptions): Kernel {
   );
 }
 
+/** @param marks as for {@link attendDot4}. */
+export function attendE4m3(shape: ShapeClass, options: KernelOptions, marks = false): Kernel {
+  const { headBlocks, valueChunk, valueChannels } = channelsOf(shape);
+  return kernel(
+    `attend e4m3 ${className(shape)}${marks ? ' marks' : ''}`,
+    ['problem', 'rows', 'fused_softmax', 'normalise', 'attend_e4m3'],
+    {
+      ...variants(shape),
+      MARKS: marks,
+      HEAD_BLOCKS: headBlocks,
+      VALUE_SIZE: shape.valueHeadSize,
+      VALUE_CHUNK: valueChunk,
+      VALUE_CHANNELS: valueChannels,
+    },
+    options,
+  );
+}
+
 /** Rows whose packed integers a workgroup aligns; keys of these share a scale. */
 export const ALIGNED_ROWS = 32;
 
@@ -130,19 +150,50 @@ export function alignRows(shape: ShapeClass, recipe: Recipe, keys: boolean): Ker
   );
 }
 
+/** For float operands what {@link alignRows} is for integers. */
+export function halveRows(shape: ShapeClass, keys: boolean): Kernel {
+  return kernel(
+    `halve ${keys ? 'keys' : 'queries'} ${shape.headSize}`,
+    ['problem', 'halve_rows'],
+    {
+      KEYS: keys,
+      HEAD_BLOCKS: channelsOf(shape).headBlocks,
+      GROUP_ROWS: ALIGNED_ROWS,
+      ALIGNED_ROWS: keys ? ALIGNED_ROWS : 1,
+    },
+    { unroll: false },
+  );
+}
+
+/** Places that small values may lose beside the largest of their channel. */
+const LOST_PLACES = 2;
+/** Places that float16 has below those of E4M3. */
+const HALF_SPARE_PLACES = 18;
+
 export function topValueScales(shape: ShapeClass, recipe: Recipe): Kernel {
-  return valueKernel('top scales of values', 'top_value_scales', shape, recipe);
+  const floats = multipliesFloats(recipe);
+  return valueKernel(`top scales of values ${recipe.name}`, 'top_value_scales', shape, {
+    SPARE_BITS: floats ? 0 : spareBits(recipe.value as BlockScheme),
+    LOST: floats ? HALF_SPARE_PLACES : LOST_PLACES,
+  });
 }
 
 export function alignValues(shape: ShapeClass, recipe: Recipe): Kernel {
-  return valueKernel('align values', 'align_values', shape, recipe);
+  return valueKernel(`align values ${recipe.name}`, 'align_values', shape, {
+    SPARE_BITS: spareBits(recipe.value as BlockScheme),
+  });
 }
 
-function valueKernel(name: string, piece: Piece, shape: ShapeClass, recipe: Recipe): Kernel {
+/** For float operands what {@link alignValues} is for integers. */
+export function halveValues(shape: ShapeClass): Kernel {
+  return valueKernel('halve values', 'halve_values', shape, {});
+}
+
+function valueKernel(name: string, piece: Piece, shape: ShapeClass, constants: Constants): Kernel {
   return kernel(
-    `${name} ${recipe.name} ${shape.valueHeadSize}`,
+    `${name} ${shape.valueHeadSize}`,
     ['problem', piece],
-    { SPARE_BITS: spareBits(recipe.value as BlockScheme), VALUE_CHANNELS: channelsOf(shape).valueChannels },
+    { ...constants, VALUE_CHANNELS: channelsOf(shape).valueChannels },
     { unroll: false },
   );
 }
@@ -154,16 +205,23 @@ diagnostic(off, chromium.subgroup_matrix_uniformity);
 diagnostic(off, subgroup_uniformity);`;
 
 /** Query rows of a workgroup of the kernel on matrix units: 32 for each pair of subgroups. */
-export function matrixRows({ headSize }: ShapeClass): number {
-  // As many invocations as a tile of keys has 16 bytes.
-  return headSize;
-}
+export const MATRIX_ROWS = 128;
 
-/** For head sizes of 64 and 128, and as many values. */
-export function attendMatrix(shape: ShapeClass): Kernel {
-  const key = `attend matrix ${className(shape)}`;
+/**
+ * For head sizes of 64 and 128, and as many values.
+ *
+ * @param halves Queries and keys are float16, not 8-bit integers.
+ */
+export function attendMatrix(shape: ShapeClass, halves = false): Kernel {
+  const key = `attend matrix ${halves ? 'halves ' : ''}${className(shape)}`;
+  // A tile of 32 keys in 16 bytes; the kernel has 64 invocations for each pair.
+  const tileVectors = (shape.headSize * 32 * (halves ? 2 : 1)) / 16;
   const constants = {
-    PAIRS: matrixRows(shape) / 32,
+    PAIRS: MATRIX_ROWS / 32,
+    COPIES: Math.max(1, tileVectors / (2 * MATRIX_ROWS)),
+    HALVES: halves,
+    // Rows 16 bytes further apart meet fewer bank conflicts, but 48 KiB do not hold them.
+    SCORE_STRIDE: halves && shape.headSize === 128 ? 9 : 10,
     ...variants(shape),
     ADJUSTED: shape.bias || shape.softcap,
     HEAD_SIZE: shape.headSize,

@@ -2,16 +2,31 @@ import { type BlockScheme, elementFormats, type Recipe, recipes } from '@mxattn/
 import type { Constants } from './compose.js';
 
 /** What the kernels implement. */
-export const webgpuRecipes: readonly Recipe[] = [recipes.f32, recipes.mxfp6, recipes.mxfp4, recipes.f6f4];
+export const webgpuRecipes: readonly Recipe[] = [
+  recipes.f32,
+  recipes.mxfp8,
+  recipes.mxfp6,
+  recipes.mxfp4,
+  recipes.f6f4,
+];
+
+/** Whether operands of a recipe are too fine for 8-bit integers: they are multiplied as floats. */
+export function multipliesFloats({ queryKey }: Recipe): boolean {
+  return queryKey?.format === 'e4m3';
+}
 
 /** Constants of elements.wgsl for operands of this scheme. */
 export function elementConstants({ format, rule }: BlockScheme): Constants {
-  const { mantissaBits, max, maxExponent } = elementFormats[format];
+  const { mantissaBits, max, maxExponent, bias } = elementFormats[format];
   const steps = 2 ** mantissaBits;
+  const carries = { ceil: carry(max / 2 ** maxExponent, 23), even2: 0x200000, floor: 0 };
   return {
     STEPS: steps,
     LARGEST: max * steps,
-    SCALE_CARRY: rule === 'ceil' ? carry(max / 2 ** maxExponent, 23) : 0,
+    MAX_EXPONENT: maxExponent,
+    // Bits of the least normal element as a float.
+    LOWEST_POWER: (127 + 1 - bias) << 23,
+    SCALE_CARRY: carries[rule as keyof typeof carries],
   };
 }
 

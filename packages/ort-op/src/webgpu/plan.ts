@@ -8,19 +8,18 @@ import {
   attendF32,
   attendMatrix,
   type KernelOptions,
-  matrixRows,
+  MATRIX_ROWS,
   quantiseRows,
   quantiseValues,
   rowGroups,
   topValueScales,
 } from './kernels.js';
-import { weightCarry } from './operand-format.js';
+import { multipliesFloats, weightCarry } from './operand-format.js';
+import { e4m3Kernels } from './plan-e4m3.js';
+import { attendGroups, type Context, halves, type KernelContext, type Planner } from './planner.js';
 import { type OperandLayouts, PROBLEM_BYTES, packedSizes, problemUniform } from './problem.js';
 import { channelsOf, type ShapeClass, shapeClass, suitsMatrix } from './shape-class.js';
 import { bindings, compiled, Scratch, type Step } from './steps.js';
-
-/** Query rows of a workgroup: ROWS of the attend kernels. */
-const ROWS = 64;
 
 /** The operands of one attention on a device, in the layout of the spec. The output is written, the others are read. */
 export interface AttentionBuffers {
@@ -84,7 +83,7 @@ export async function compileAttention(
   options: PlanOptions,
 ): Promise<AttentionKernels> {
   const context = { device, shape, recipe, options };
-  const plan = await (recipe.queryKey === null ? floatKernels(context) : quantisedKernels(context));
+  const plan = await kernelsOf(context);
   return {
     plan(spec, extras, layouts, capacity = spec) {
       const problem = device.createBuffer({
@@ -127,29 +126,10 @@ export async function planAttention(
   return (await compileAttention(device, shape, recipe, options)).plan(spec, extras);
 }
 
-/** What kernels are compiled for. */
-interface KernelContext {
-  readonly device: GPUDevice;
-  readonly shape: ShapeClass;
-  readonly recipe: Recipe;
-  readonly options: PlanOptions;
-}
-
-interface Context extends KernelContext {
-  /** What scratch buffers have room for. */
-  readonly capacity: AttentionSpec;
-  /** The attention to record; changes with an update. */
-  spec: AttentionSpec;
-  readonly problem: GPUBuffer;
-}
-
-type Planner = (context: Context) => Omit<AttentionPlan, 'update'>;
-
-/** Workgroups along [rows of a key/value head, key/value heads, chunks of output channels]. */
-function attendGroups({ spec, shape }: Context): [number, number, number] {
-  const { batch, heads, kvHeads, queryLength } = spec;
-  const rows = (heads / kvHeads) * queryLength;
-  return [Math.ceil(rows / ROWS), batch * kvHeads, channelsOf(shape).valueChunks];
+function kernelsOf(context: KernelContext): Promise<Planner> {
+  const { recipe } = context;
+  if (recipe.queryKey === null) return floatKernels(context);
+  return multipliesFloats(recipe) ? e4m3Kernels(context) : quantisedKernels(context);
 }
 
 async function floatKernels(kernels: KernelContext): Promise<Planner> {
@@ -165,14 +145,6 @@ async function floatKernels(kernels: KernelContext): Promise<Planner> {
     ],
     destroy: () => context.problem.destroy(),
   });
-}
-
-/** Two arrays in one buffer, the second from a multiple of 256 bytes on. */
-function halves(buffer: GPUBuffer, boundary: number): [GPUBufferBinding, GPUBufferBinding] {
-  return [
-    { buffer, size: Math.max(boundary, 256) },
-    { buffer, offset: boundary },
-  ];
 }
 
 /** Quantises to MX blocks, then attends with 8-bit dot products or, where they suit, on matrix units. */
@@ -297,14 +269,13 @@ function alignment(
 ) {
   const { capacity, shape, problem } = context;
   const { headSize, valueHeadSize } = shape;
-  const rows = matrixRows(shape);
   const { keyRows } = packedSizes(capacity, channelsOf(shape));
   const { batch, heads, kvHeads, queryLength } = capacity;
   const used = () => packedSizes(context.spec, channelsOf(shape));
   const queryHeads = batch * heads;
   const keyHeads = batch * kvHeads;
   // Matrices of the last rows reach past the end.
-  const queries = scratch.allocate('aligned queries', (queryHeads * queryLength + rows) * headSize);
+  const queries = scratch.allocate('aligned queries', (queryHeads * queryLength + MATRIX_ROWS) * headSize);
   const queryScales = scratch.allocate('scales of queries', queryHeads * queryLength * 4);
   const keys = scratch.allocate('aligned keys', keyHeads * keyRows * headSize);
   const keyScales = scratch.allocate('scales of keys', (keyHeads * keyRows * 4) / ALIGNED_ROWS);
@@ -352,7 +323,7 @@ function alignment(
         bias,
         sinks,
       ),
-      workgroups: [Math.ceil(((heads / kvHeads) * context.spec.queryLength) / rows), keyHeads, 1],
+      workgroups: [Math.ceil(((heads / kvHeads) * context.spec.queryLength) / MATRIX_ROWS), keyHeads, 1],
     },
   ];
   return { unsuited, steps };

@@ -1,5 +1,5 @@
-// Attention on subgroup matrices: scores on 8-bit ones of 16 x 16 x 32, the product with values on float16 ones of 16 x 16 x 16
-// that accumulate in float32.
+// Attention on subgroup matrices: scores on 8-bit ones of 16 x 16 x 32 or, with HALVES, for operands that are no 8-bit
+// integers, on float16 ones of 16 x 16 x 16; the product with values on float16 ones that accumulate in float32.
 //
 // A workgroup has PAIRS times 32 query rows of one key/value head and 32 keys at a time. Two subgroups of 32 share 32 rows
 // ("pair"): each multiplies 16 of the keys with all rows, weighs 16 of the rows, and accumulates half of the channels of
@@ -12,11 +12,12 @@
 // random scores leave in every seventh tile of 128 rows.) Beyond that the reference rises, and what was accumulated
 // goes through workgroup memory to be scaled.
 //
-// Values are 8-bit integers under one scale for each channel, biased by 128; they become float16, exactly, on their way to
-// workgroup memory. Scores accumulate from 0x4B400000, so that their bits are those of the float 12582912 + score.
+// 8-bit values are integers under one scale for each channel, biased by 128; they become float16, exactly, on their way to
+// workgroup memory. Their scores accumulate from 0x4B400000, so that their bits are those of the float 12582912 + score.
 //
-// Workgroup memory, bytes: of each pair scores 5120, weights 2560, rows 256; keys 32 x (HEAD_SIZE + 16), values
-// VALUE_SIZE x 80: 45 KiB for four pairs at 128 channels. Rows are padded by 16 or 32 bytes against bank conflicts.
+// Workgroup memory, bytes: of each pair scores 512 x SCORE_STRIDE, weights 2560, rows 256; keys 32 x (row + 16), values
+// VALUE_SIZE x 80: 45 KiB for four pairs at 128 channels, 47 KiB with HALVES. Rows are padded by 16 or 32 bytes against bank
+// conflicts.
 
 @group(0) @binding(0) var<uniform> problem: Problem;
 @group(0) @binding(1) var<storage, read> queries: array<vec4<u32>>;
@@ -34,9 +35,22 @@
 @group(0) @binding(9) var<storage, read> sinks: array<f32>;
 #endif
 
+#if HALVES
+alias Left = subgroup_matrix_left<f16, 16, 16>;
+alias Right = subgroup_matrix_right<f16, 16, 16>;
+alias Scores = subgroup_matrix_result<f32, 16, 16>;
+const NO_SCORE = 0f;
+const MAGIC = 0f;
+// Channels of a 16-byte vector of a row.
+const PER_VECTOR = 8u;
+#else
 alias Left = subgroup_matrix_left<i8, 32, 16>;
 alias Right = subgroup_matrix_right<i8, 16, 32>;
 alias Scores = subgroup_matrix_result<i32, 16, 16>;
+const NO_SCORE = 0x4B400000;
+const MAGIC = 12582912f;
+const PER_VECTOR = 16u;
+#endif
 alias Weights = subgroup_matrix_left<f16, 16, 16>;
 alias Values = subgroup_matrix_right<f16, 16, 16>;
 alias Outputs = subgroup_matrix_result<f32, 16, 16>;
@@ -44,15 +58,20 @@ alias Outputs = subgroup_matrix_result<f32, 16, 16>;
 const ROWS = PAIRS * 32u;
 const THREADS = PAIRS * 64u;
 const TILE = 32u;
-const MAGIC = 12582912f;
 // Vectors of 16 bytes: of a row of queries and keys, of a padded row of keys, values, weights and scores.
-const ROW_VECTORS = HEAD_SIZE / 16u;
+const ROW_VECTORS = HEAD_SIZE / PER_VECTOR;
 const KEY_STRIDE = ROW_VECTORS + 1u;
 const VALUE_STRIDE = 5u;
 const WEIGHT_STRIDE = 5u;
-const SCORE_STRIDE = 10u;
 const CHANNELS = VALUE_SIZE / 2u;
+// Of a block of 32 tokens.
+const VALUE_VECTORS = VALUE_SIZE * 32u / PER_VECTOR;
 const TILE_VECTORS = TILE * ROW_VECTORS;
+// Invocations that copy a tile's keys, the first ones, and its values, the last ones.
+const KEY_COPIERS = TILE_VECTORS / COPIES;
+const VALUE_COPIERS = VALUE_VECTORS / COPIES;
+// Matrices along the head.
+const DEPTHS = ROW_VECTORS / 2u;
 // Float16 bits are 1024 steps for each octave.
 const STEPS = 1024f;
 // Schraudolph's correction with the least rms ripple, and where the weight 1 lies.
@@ -76,7 +95,18 @@ var<workgroup> rescale: u32;
  * Of a height above the reference, in STEPS of an octave: bits whose low half is the weight as a float16, above 0x4B400000.
  */
 fn weight(height: f32) -> u32 {
-  return bitcast<u32>(max(height, -ONE * STEPS) + (MAGIC + ONE * STEPS));
+  return bitcast<u32>(max(height, -ONE * STEPS) + (12582912f + ONE * STEPS));
+}
+
+/** Scores of four keys as the products left them, in log2 units, soft-capped, biased and masked. */
+fn adjustedFour(products: vec4<f32>, unit: f32, row: Row, key: u32) -> vec4<f32> {
+  let x = fma(products, vec4(unit), vec4(-MAGIC * unit));
+  return vec4(
+    adjusted(x.x, row, key),
+    adjusted(x.y, row, key + 1u),
+    adjusted(x.z, row, key + 2u),
+    adjusted(x.w, row, key + 3u),
+  );
 }
 
 /** The sum of four weights, as they are. */
@@ -91,13 +121,50 @@ fn packed(low: u32, high: u32) -> u32 {
   return low + (high << 16u) - 0x4B400000u;
 }
 
-// Keys and values of a tile are copied by all invocations, 16 bytes each: PAIRS is HEAD_SIZE / 32.
+// A copier has COPIES times 16 bytes of a tile in registers from loading to placing.
 
-fn placeKey(vector: u32, x: vec4<u32>) {
-  let key = vector / ROW_VECTORS;
-  keyTile[key / 16u][key % 16u * KEY_STRIDE + vector % ROW_VECTORS] = x;
+alias Copied = array<vec4<u32>, COPIES>;
+
+fn copiedKeys(at: u32, index: u32) -> Copied {
+  var x: Copied;
+#unroll i COPIES
+  x[i] = keys[at + min(index, KEY_COPIERS - 1u) + i * KEY_COPIERS];
+#end
+  return x;
 }
 
+fn placeKeys(index: u32, x: Copied) {
+  if (index >= KEY_COPIERS) { return; }
+#unroll i COPIES
+  {
+    let vector = index + i * KEY_COPIERS;
+    let key = vector / ROW_VECTORS;
+    keyTile[key / 16u][key % 16u * KEY_STRIDE + vector % ROW_VECTORS] = x[i];
+  }
+#end
+}
+
+fn copiedValues(at: u32, index: u32) -> Copied {
+  var x: Copied;
+#unroll i COPIES
+  x[i] = values[at + max(index, THREADS - VALUE_COPIERS) - (THREADS - VALUE_COPIERS) + i * VALUE_COPIERS];
+#end
+  return x;
+}
+
+fn placeValues(index: u32, x: Copied) {
+  if (index < THREADS - VALUE_COPIERS) { return; }
+#unroll i COPIES
+  placeValue(index - (THREADS - VALUE_COPIERS) + i * VALUE_COPIERS, x[i]);
+#end
+}
+
+#if HALVES
+fn placeValue(vector: u32, x: vec4<u32>) {
+  let channel = vector / 4u;
+  valueTile[channel / CHANNELS][channel % CHANNELS * VALUE_STRIDE + vector % 4u] = x;
+}
+#else
 /** Bytes 0 and 2 of a word that are biased by 128, as float16. As low bits of 1024 they are the float16 1024 + byte. */
 fn halves(word: u32) -> u32 {
   return bitcast<u32>(bitcast<vec2<f16>>((word & 0x00ff00ffu) | 0x64006400u) - vec2<f16>(1152h));
@@ -109,6 +176,7 @@ fn placeValue(vector: u32, x: vec4<u32>) {
   valueTile[channel / CHANNELS][at] = vec4(halves(x.x), halves(x.x >> 8u), halves(x.y), halves(x.y >> 8u));
   valueTile[channel / CHANNELS][at + 1u] = vec4(halves(x.z), halves(x.z >> 8u), halves(x.w), halves(x.w >> 8u));
 }
+#endif
 
 #block multiplyValues
 #unroll k 2u
@@ -142,14 +210,12 @@ fn main(
   let rows = groupRows(problem);
   let queriesAt = (head * rows + pairRow) * ROW_VECTORS;
   let keysAt = head * problem.keyRows * ROW_VECTORS;
-  let valuesAt = head * problem.valueBlocks * VALUE_SIZE * 2u;
+  let valuesAt = head * problem.valueBlocks * VALUE_VECTORS;
   let visible = visibleToAny(firstRow, ROWS);
   let firstTile = visible.x / TILE;
   let lastTile = max((visible.y + TILE - 1u) / TILE, firstTile + 1u) - 1u;
-  // Tiles in which every row of the workgroup sees every key.
-  let clear = visibleToAll(firstRow, ROWS);
 
-#unroll b HEAD_SIZE / 32u
+#unroll b DEPTHS
   let queryA$b = subgroupMatrixLoad<Left, row_major>(&queries, queriesAt + 2u * $b, ROW_VECTORS);
   let queryB$b = subgroupMatrixLoad<Left, row_major>(&queries, queriesAt + 16u * ROW_VECTORS + 2u * $b, ROW_VECTORS);
 #end
@@ -166,25 +232,34 @@ fn main(
   let queryScale = queryScales[head * rows + min(pairRow + rowOfPair, rows - 1u)];
   var reference = UNSEEN;
   var sum = 0f;
-
-  placeKey(index, keys[keysAt + firstTile * TILE_VECTORS + index]);
-  var nextKeys = keys[keysAt + min(firstTile + 1u, lastTile) * TILE_VECTORS + index];
-  var nextValues = values[valuesAt + firstTile * TILE_VECTORS + index];
   let keyScalesAt = head * (problem.keyRows / TILE);
+  // Tiles from firstUsual on, but for those that reach beyond usualEnd, are as usual: rows have their references, and masks
+  // leave their scores alone or, where a bias has to be looked up anyway, are applied with it.
+#if ADJUSTED
+  let firstUsual = firstTile + 1u;
+  let usualEnd = (lastTile + 1u) * TILE;
+  let row = rowOf(head, min(pairRow + rowOfPair, rows - 1u));
+#else
+  let clear = visibleToAll(firstRow, ROWS);
+  let firstUsual = max(firstTile, (clear.x + TILE - 1u) / TILE) + 1u;
+  let usualEnd = clear.y;
+#endif
+  placeKeys(index, copiedKeys(keysAt + firstTile * TILE_VECTORS, index));
+  var nextKeys = copiedKeys(keysAt + min(firstTile + 1u, lastTile) * TILE_VECTORS, index);
+  var nextValues = copiedValues(valuesAt + firstTile * VALUE_VECTORS, index);
   var keyScale = keyScales[keyScalesAt + firstTile];
   workgroupBarrier();
   var tile = firstTile;
-  // Of the current tile; scores are unit * x + offset.
+  // Of the current tile.
   var unit: f32;
-  var tileSum: f32;
   loop {
     // Tiles in which all is as usual; the others leave the loop in the middle. Accumulators and
     // queries take 96 of an invocation's registers: what is rare must not take any.
     for (; tile <= lastTile; tile++) {
       {
-        var scoresA = Scores(0x4B400000);
-        var scoresB = Scores(0x4B400000);
-#unroll b HEAD_SIZE / 32u
+        var scoresA = Scores(NO_SCORE);
+        var scoresB = Scores(NO_SCORE);
+#unroll b DEPTHS
         let keys$b = subgroupMatrixLoad<Right, col_major>(&keyTile[member], 2u * $b, KEY_STRIDE);
         scoresA = subgroupMatrixMultiplyAccumulate(queryA$b, keys$b, scoresA);
         scoresB = subgroupMatrixMultiplyAccumulate(queryB$b, keys$b, scoresB);
@@ -194,40 +269,40 @@ fn main(
       }
       unit = queryScale * keyScale;
       workgroupBarrier();
-      placeKey(index, nextKeys);
-      placeValue(index, nextValues);
-      nextKeys = keys[keysAt + min(tile + 2u, lastTile) * TILE_VECTORS + index];
-      nextValues = values[valuesAt + min(tile + 1u, lastTile) * TILE_VECTORS + index];
+      placeKeys(index, nextKeys);
+      placeValues(index, nextValues);
+      nextKeys = copiedKeys(keysAt + min(tile + 2u, lastTile) * TILE_VECTORS, index);
+      nextValues = copiedValues(valuesAt + min(tile + 1u, lastTile) * VALUE_VECTORS, index);
       keyScale = keyScales[keyScalesAt + min(tile + 1u, lastTile)];
-#if ADJUSTED
-      if (true) {
-#else
-      if (tile * TILE < clear.x || (tile + 1u) * TILE > clear.y) {
+      if (tile < firstUsual || (tile + 1u) * TILE > usualEnd) { break; }
+#if !ADJUSTED
+      // Both exact: units are powers of two, and references multiples of them.
+      let step = unit * STEPS;
+      let start = (-MAGIC * unit - reference) * STEPS;
 #endif
-        unusual = 1u;
-      } else {
-        // Both exact: units are powers of two, and references multiples of them.
-        let step = unit * STEPS;
-        let start = (-MAGIC * unit - reference) * STEPS;
-        var top = 0u;
-        tileSum = 0f;
-        var words: array<vec2<u32>, 4>;
+      var top = 0u;
+      var tileSum = 0f;
+      var words: array<vec2<u32>, 4>;
 #unroll i 4u
-        {
-          let x = bitcast<vec4<f32>>(scores[pair][scoresAt + 2u * $i]);
-          let w0 = weight(fma(x.x, step, start));
-          let w1 = weight(fma(x.y, step, start));
-          let w2 = weight(fma(x.z, step, start));
-          let w3 = weight(fma(x.w, step, start));
-          top = max(max(top, max(w0, w1)), max(w2, w3));
-          words[$i] = vec2(packed(w0, w2), packed(w1, w3));
-          tileSum += total(words[$i]);
-        }
-#end
-        weights[pair][weightsAt] = vec4(words[0], words[1]);
-        weights[pair][weightsAt + 1u] = vec4(words[2], words[3]);
-        if (top >= 0x4B400000u + 0x7C00u) { unusual = 1u; }
+      {
+        let x = bitcast<vec4<f32>>(scores[pair][scoresAt + 2u * $i]);
+#if ADJUSTED
+        let heights = (adjustedFour(x, unit, row, tile * TILE + 4u * odd + 8u * $i) - reference) * STEPS;
+#else
+        let heights = fma(x, vec4(step), vec4(start));
+#endif
+        let w0 = weight(heights.x);
+        let w1 = weight(heights.y);
+        let w2 = weight(heights.z);
+        let w3 = weight(heights.w);
+        top = max(max(top, max(w0, w1)), max(w2, w3));
+        words[$i] = vec2(packed(w0, w2), packed(w1, w3));
+        tileSum += total(words[$i]);
       }
+#end
+      weights[pair][weightsAt] = vec4(words[0], words[1]);
+      weights[pair][weightsAt + 1u] = vec4(words[2], words[3]);
+      if (top >= 0x4B400000u + 0x7C00u) { unusual = 1u; }
       if (workgroupUniformLoad(&unusual) != 0u) { break; }
       sum += tileSum;
 #use multiplyValues
@@ -235,17 +310,13 @@ fn main(
     if (tile > lastTile) { break; }
 
     if (index == 0u) { unusual = 0u; }
+#if !ADJUSTED
     let row = rowOf(head, min(pairRow + rowOfPair, rows - 1u));
+#endif
     var largest = MASKED;
     for (var i = 0u; i < 4u; i++) {
       let key = tile * TILE + 4u * odd + 8u * i;
-      let x = fma(bitcast<vec4<f32>>(scores[pair][scoresAt + 2u * i]), vec4(unit), vec4(-MAGIC * unit));
-      let s = vec4(
-        adjusted(x.x, row, key),
-        adjusted(x.y, row, key + 1u),
-        adjusted(x.z, row, key + 2u),
-        adjusted(x.w, row, key + 3u),
-      );
+      let s = adjustedFour(bitcast<vec4<f32>>(scores[pair][scoresAt + 2u * i]), unit, row, key);
       scores[pair][scoresAt + 2u * i] = bitcast<vec4<u32>>(s);
       largest = max(largest, max(max(s.x, s.y), max(s.z, s.w)));
     }
@@ -295,8 +366,7 @@ fn main(
   sum += subgroupShuffleXor(sum, 1u);
   var normaliser = sum;
 #if SINKS
-  let row = rowOf(head, min(pairRow + rowOfPair, rows - 1u));
-  normaliser += exp2(sinks[row.head] * LOG2E - reference);
+  normaliser += exp2(sinks[rowOf(head, min(pairRow + rowOfPair, rows - 1u)).head] * LOG2E - reference);
 #endif
   normaliser = select(1f / normaliser, 0f, reference == UNSEEN);
   factors[pair * 32u + rowOfPair] = select(normaliser, queryScale, isNaN(queryScale));

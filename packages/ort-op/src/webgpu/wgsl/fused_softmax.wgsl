@@ -51,3 +51,13 @@ fn weightInteger(bits: u32, inverse: f32) -> u32 {
   let steps = bitcast<u32>(x + bitcast<f32>(magic)) - magic;
   return min(steps << ((power >> 23u) - 130u), LARGEST_WEIGHT);
 }
+
+/** The E4M3 weight of bf16 bits: rounded to 4 significant bits, or to multiples of 2^-9 below 2^-6; at most 448. */
+fn weightE4m3(bits: u32) -> f32 {
+  let x = bitcast<f32>(bits << 16u);
+  let power = max(bitcast<u32>(x) & 0x7f800000u, 0x3C800000u);
+  // As in weightInteger.
+  let magic = power + 0x0A400000u;
+  let steps = bitcast<u32>(x + bitcast<f32>(magic)) - magic;
+  return min(f32(steps) * bitcast<f32>(power - 0x01800000u), 448f);
+}

@@ -1,5 +1,6 @@
 // Query or key rows to MX blocks along the head: fold, Hadamard rotation, quantisation. A row becomes ROW_VECTORS times 16
-// bytes: 2 for the integers of each block, then an f32 scale for each.
+// bytes: 2 for the integers of each block, then an f32 scale for each. Elements of E4M3 are no integers: with FLOATS a row
+// becomes the numbers that its blocks stand for, as float32.
 //
 // An invocation has 8 elements of a row; ROW_THREADS of them a row, GROUP_ROWS rows a workgroup. Workgroup memory: 36 bytes
 // an invocation for exchanging elements, 4 for the largest magnitudes; at most 10 KiB.
@@ -10,7 +11,11 @@
 #else
 @group(0) @binding(1) var<storage, read> rows: array<f32>;
 #endif
+#if FLOATS
+@group(0) @binding(2) var<storage, read_write> quantised: array<vec4<f32>>;
+#else
 @group(0) @binding(2) var<storage, read_write> packed: array<vec2<u32>>;
+#endif
 
 // Elements are 9 apart for every 8, so that they lie in different banks.
 var<workgroup> elements: array<f32, THREADS * 9u>;
@@ -106,6 +111,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   largest = max(max(tops[block], tops[block + 1u]), max(tops[block + 2u], tops[block + 3u]));
   let exponent = scaleExponent(largest);
   let inverse = inversePower(exponent);
+#if FLOATS
+  if (token >= lengthOfPacked) { return; }
+  let unit = bitcast<f32>(integerScale(exponent, largest));
+  let at = ((group.y * lengthOfPacked + token) * ROW_THREADS + thread) * 2u;
+  for (var i = 0u; i < 2u; i++) {
+    quantised[at + i] = unit * vec4(
+      element(x[4u * i] * inverse),
+      element(x[4u * i + 1u] * inverse),
+      element(x[4u * i + 2u] * inverse),
+      element(x[4u * i + 3u] * inverse),
+    );
+  }
+#else
   var n: array<i32, 8>;
   for (var i = 0u; i < 8u; i++) { n[i] = elementInteger(x[i] * inverse); }
   if (token >= lengthOfPacked) { return; }
@@ -124,4 +142,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     packed[row + ROW_THREADS + thread / 8u] = vec2(scale, next);
   }
+#endif
 }

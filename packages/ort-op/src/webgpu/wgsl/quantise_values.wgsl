@@ -1,11 +1,16 @@
 // Values to MX blocks along the tokens. A block of 32 tokens of a channel becomes 32 bytes of integers and an f32 scale:
-// codes [head][block][VALUE_CHANNELS][2] in 16 bytes each, scales [head][block][VALUE_CHANNELS].
+// codes [head][block][VALUE_CHANNELS][2] in 16 bytes each, scales [head][block][VALUE_CHANNELS]. Elements of E4M3 are no
+// integers: with FLOATS they become the numbers that they stand for, as float32 [head][token][VALUE_CHANNELS].
 //
 // An invocation has a channel of one block.
 
 @group(0) @binding(0) var<uniform> problem: Problem;
 @group(0) @binding(1) var<storage, read> values: array<f32>;
+#if FLOATS
+@group(0) @binding(2) var<storage, read_write> quantised: array<f32>;
+#else
 @group(0) @binding(2) var<storage, read_write> codes: array<vec4<u32>>;
+#endif
 @group(0) @binding(3) var<storage, read_write> scales: array<u32>;
 #if MARKS
 // For each head, whether matrix units do not suit it: nothing speaks against it yet.
@@ -32,6 +37,13 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   }
   let exponent = scaleExponent(largest);
   let inverse = inversePower(exponent);
+  let scale = integerScale(exponent, largest);
+  let line = id.z * problem.valueBlocks + block;
+#if FLOATS
+  for (var i = 0u; i < 32u; i++) {
+    quantised[(line * 32u + i) * VALUE_CHANNELS + channel] = element(x[i] * inverse) * bitcast<f32>(scale);
+  }
+#else
   var words: array<u32, 8>;
   for (var i = 0u; i < 8u; i++) {
     words[i] = pack4xI8(vec4(
@@ -41,8 +53,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
       elementInteger(x[4u * i + 3u] * inverse),
     ));
   }
-  let at = (id.z * problem.valueBlocks + block) * VALUE_CHANNELS + channel;
+  let at = line * VALUE_CHANNELS + channel;
   codes[2u * at] = vec4(words[0], words[1], words[2], words[3]);
   codes[2u * at + 1u] = vec4(words[4], words[5], words[6], words[7]);
-  scales[at] = integerScale(exponent, largest);
+#endif
+  scales[line * VALUE_CHANNELS + channel] = scale;
 }

@@ -1,5 +1,5 @@
-// The largest scale of each channel of the packed values over all its blocks, divided so that int8's spare bits lie below
-// the element's last place. Heads whose scales are too far apart for that are marked.
+// The largest scale of each channel of the quantised values over all its blocks, divided so that the spare bits of the
+// matrix type lie below the element's last place. Heads whose scales are too far apart for that are marked.
 //
 // Invocations: 32 channels x 8; each looks at every eighth block. Workgroup memory: 2 KiB.
 
@@ -40,8 +40,8 @@ fn main(
   if (id.y > 0u) { return; }
   top = largest[index];
   units[group.y * VALUE_CHANNELS + channel] = bitcast<f32>(top) / f32(1u << SPARE_BITS);
-  // Two places may be lost: the error is then still below that of the elements of the largest blocks.
-  if (top >= 0x7f800000u || (top >> 23u) > min(smallest[index], top) / 0x800000u + SPARE_BITS + 2u) {
+  // LOST places may be lost: the error is then still below that of the elements of the largest blocks.
+  if (top >= 0x7f800000u || (top >> 23u) > min(smallest[index], top) / 0x800000u + SPARE_BITS + LOST) {
     unsuited[group.y] = 1u;
   }
 }
