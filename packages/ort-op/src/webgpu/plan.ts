@@ -16,7 +16,7 @@ import {
 } from './kernels.js';
 import { weightCarry } from './operand-format.js';
 import { type OperandLayouts, PROBLEM_BYTES, packedSizes, problemUniform } from './problem.js';
-import { channelsOf, type ShapeClass, shapeClass, suitsMatrix } from './shape-class.js';
+import { channelsOf, type ElementType, type ShapeClass, shapeClass, suitsMatrix } from './shape-class.js';
 import { bindings, compiled, Scratch, type Step } from './steps.js';
 
 /** Query rows of a workgroup: ROWS of the attend kernels. */
@@ -32,8 +32,10 @@ export interface AttentionBuffers {
   readonly sinks?: GPUBuffer;
 }
 
-/** Bias and sinks of an attention, without their data. */
+/** What the tensors of an attention are beside its spec, without their data. */
 export interface Extras {
+  /** Of all of them, default float32. Buffers of float16 have whole words of 4 bytes. */
+  readonly elementType?: ElementType;
   /** Steps in elements along [batch, heads, queryLength, keyLength]; null without a bias. */
   readonly biasStrides: readonly [number, number, number, number] | null;
   readonly sinks: boolean;
@@ -123,7 +125,7 @@ export async function planAttention(
   extras: Extras,
   options: PlanOptions,
 ): Promise<AttentionPlan> {
-  const shape = shapeClass(spec, { bias: extras.biasStrides !== null, sinks: extras.sinks });
+  const shape = shapeClass(spec, { ...extras, bias: extras.biasStrides !== null });
   return (await compileAttention(device, shape, recipe, options)).plan(spec, extras);
 }
 

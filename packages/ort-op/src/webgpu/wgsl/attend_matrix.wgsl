@@ -26,12 +26,12 @@
 @group(0) @binding(5) var<storage, read> values: array<vec4<u32>>;
 // The scales of the channels of each head, then for each head whether it is unsuited.
 @group(0) @binding(6) var<storage, read> valueScales: array<vec4<f32>>;
-@group(0) @binding(7) var<storage, read_write> output: array<vec4<f32>>;
+@group(0) @binding(7) var<storage, read_write> output: array<Written>;
 #if BIAS
-@group(0) @binding(8) var<storage, read> bias: array<f32>;
+@group(0) @binding(8) var<storage, read> bias: array<Word>;
 #endif
 #if SINKS
-@group(0) @binding(9) var<storage, read> sinks: array<f32>;
+@group(0) @binding(9) var<storage, read> sinks: array<Word>;
 #endif
 
 alias Left = subgroup_matrix_left<i8, 32, 16>;
@@ -296,7 +296,7 @@ fn main(
   var normaliser = sum;
 #if SINKS
   let row = rowOf(head, min(pairRow + rowOfPair, rows - 1u));
-  normaliser += exp2(sinks[row.head] * LOG2E - reference);
+  normaliser += exp2(elementOf(sinks[wordOf(row.head)], row.head) * LOG2E - reference);
 #endif
   normaliser = select(1f / normaliser, 0f, reference == UNSEEN);
   factors[pair * 32u + rowOfPair] = select(normaliser, queryScale, isNaN(queryScale));
@@ -319,5 +319,5 @@ fn main(
 fn writeOutput(head: u32, index: u32, channel: u32, x: vec4<f32>) {
   let row = rowOf(head, index);
   let at = row.batch * problem.outputStrides.x + row.head * problem.outputStrides.y + row.query * problem.outputStrides.z;
-  output[at / 4u + channel] = x;
+  writeFour(at, 4u * channel, x);
 }
