@@ -10,11 +10,13 @@ import {
   quantizeBlocks,
   recipes,
   tensorView,
+  toF16,
 } from '@mxattn/core';
 import { encode, KvCache, type Step } from '@mxattn/ort-op/webgpu';
 import { describeGpu, openGpu } from '@mxattn/ort-op/webgpu-node';
 import { describe, expect, it } from 'vitest';
 import { normal, relativeError } from '../conformance/random.js';
+import { readHalves, rounded } from './halves.js';
 
 if (process.env.MXATTN_GPU === undefined) useSoftwareVulkan();
 const description = await describeGpu();
@@ -28,10 +30,9 @@ const { mxfp4 } = recipes;
 describe.skipIf(typeof description === 'string')('packed cache', async () => {
   const { device } = typeof description === 'string' ? { device: undefined! } : await openGpu();
 
-  function buffer(data: Float32Array<ArrayBuffer> | number): GPUBuffer {
-    const length = typeof data === 'number' ? data : data.length;
+  function buffer(data: Float32Array<ArrayBuffer> | Uint16Array<ArrayBuffer> | number): GPUBuffer {
     const made = device.createBuffer({
-      size: length * 4,
+      size: typeof data === 'number' ? data * 4 : data.byteLength,
       usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC,
     });
     if (typeof data !== 'number') device.queue.writeBuffer(made, 0, data);
@@ -82,12 +83,28 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
   }
 
   it.each([
-    { heads: 8, kvHeads: 2, headSize: 64, filled: 70, steps: 28 },
-    { heads: 4, kvHeads: 4, headSize: 64, filled: 0, steps: 3 },
-    { heads: 12, kvHeads: 2, headSize: 128, filled: 250, steps: 8 },
-    { heads: 4, kvHeads: 1, headSize: 64, filled: 40, steps: 2, windowLeft: 9 },
-  ])('$heads/$kvHeads heads of $headSize after $filled tokens', async (shape) => {
-    const { heads, kvHeads, headSize, filled, steps, windowLeft } = shape;
+    { heads: 8, kvHeads: 2, headSize: 64, filled: 70, steps: 28, elementType: 'float32' as const },
+    { heads: 4, kvHeads: 4, headSize: 64, filled: 0, steps: 3, elementType: 'float32' as const },
+    { heads: 12, kvHeads: 2, headSize: 128, filled: 250, steps: 8, elementType: 'float32' as const },
+    {
+      heads: 4,
+      kvHeads: 1,
+      headSize: 64,
+      filled: 40,
+      steps: 2,
+      windowLeft: 9,
+      elementType: 'float32' as const,
+    },
+    { heads: 6, kvHeads: 1, headSize: 64, filled: 62, steps: 4, elementType: 'float16' as const },
+  ])('$heads/$kvHeads heads of $headSize after $filled tokens, $elementType', async (shape) => {
+    const { heads, kvHeads, headSize, filled, steps, windowLeft, elementType } = shape;
+    const halves = elementType === 'float16';
+    const numbers = (count: number, seed: number) => {
+      const data = normal(count, seed);
+      return halves ? rounded(data) : data;
+    };
+    const stored = (data: Float32Array) =>
+      halves ? Uint16Array.from(data, toF16) : (data as Float32Array<ArrayBuffer>);
     const total = filled + steps;
     const cache = await KvCache.create(device, {
       batch: 1,
@@ -95,13 +112,18 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
       kvHeads,
       headSize,
       capacity: total,
+      elementType,
       ...(windowLeft === undefined ? {} : { windowLeft }),
     });
-    const keys = normal(kvHeads * total * headSize, 1);
-    const values = normal(kvHeads * total * headSize, 2);
+    const keys = numbers(kvHeads * total * headSize, 1);
+    const values = numbers(kvHeads * total * headSize, 2);
     const part = (data: Float32Array, count: number) => tokens(data, kvHeads, total, count, headSize);
     if (filled > 0) {
-      const filling = cache.fill(buffer(part(keys, filled)), buffer(part(values, filled)), filled);
+      const filling = cache.fill(
+        buffer(stored(part(keys, filled))),
+        buffer(stored(part(values, filled))),
+        filled,
+      );
       run(filling.steps);
       filling.release();
     }
@@ -112,8 +134,8 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
       output: buffer(heads * headSize),
     };
     for (let length = filled + 1; length <= total; length++) {
-      const query = normal(heads * headSize, 100 + length);
-      device.queue.writeBuffer(buffers.query, 0, query as Float32Array<ArrayBuffer>);
+      const query = numbers(heads * headSize, 100 + length);
+      device.queue.writeBuffer(buffers.query, 0, stored(query));
       for (const [name, data] of [
         ['key', keys],
         ['value', values],
@@ -123,7 +145,7 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
           const start = (h * total + length - 1) * headSize;
           token.set(data.subarray(start, start + headSize), h * headSize);
         }
-        device.queue.writeBuffer(buffers[name], 0, token);
+        device.queue.writeBuffer(buffers[name], 0, stored(token));
       }
       run(cache.step(buffers));
       expect(cache.length).toBe(length);
@@ -141,7 +163,10 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
         { ...mxfp4, value: null, softmax: conventional(null) },
         { arithmetic: 'f32' },
       );
-      expect(relativeError(await read(buffers.output), expected)).toBeLessThan(WEIGHT_ERROR);
+      const output = halves
+        ? await readHalves(device, buffers.output, heads * headSize)
+        : await read(buffers.output);
+      expect(relativeError(output, expected)).toBeLessThan(WEIGHT_ERROR);
     }
     cache.destroy();
   });

@@ -6,8 +6,8 @@ import { compose } from '../../packages/ort-op/src/webgpu/compose.js';
 import * as kernels from '../../packages/ort-op/src/webgpu/kernels.js';
 import type { ShapeClass } from '../../packages/ort-op/src/webgpu/shape-class.js';
 
-const plain = { softcap: false, bias: false, sinks: false };
-const everything = { softcap: true, bias: true, sinks: true };
+const plain = { elementType: 'float32', softcap: false, bias: false, sinks: false } as const;
+const everything = { ...plain, softcap: true, bias: true, sinks: true };
 const shapes: readonly ShapeClass[] = [
   [64, 64],
   [128, 128],
@@ -16,7 +16,7 @@ const shapes: readonly ShapeClass[] = [
   [40, 24],
   [33, 33],
 ].flatMap(([headSize, valueHeadSize]) =>
-  [plain, everything].map((extras) => ({
+  [plain, everything, { ...everything, elementType: 'float16' as const }].map((extras) => ({
     headSize: headSize!,
     valueHeadSize: valueHeadSize!,
     ...extras,
@@ -50,10 +50,10 @@ function kernelsOf(shape: ShapeClass): kernels.Kernel[] {
           kernels.halveValues(shape),
           kernels.attendMatrix(shape, true),
           kernels.cacheKeys(shape.headSize),
-          kernels.cacheValues(shape.headSize),
-          kernels.appendToken(shape.headSize),
+          kernels.cacheValues(shape.headSize, shape.elementType),
+          kernels.appendToken(shape.headSize, shape.elementType),
           kernels.decode(shape.headSize),
-          kernels.combine(shape.headSize, true),
+          kernels.combine(shape.headSize, shape.elementType, true),
         ]
       : []),
   ];
@@ -75,13 +75,16 @@ describe('WGSL', () => {
     });
   });
 
-  it.each(shapes)('is valid at head sizes $headSize and $valueHeadSize, bias $bias', async (shape) => {
-    for (const { key, code } of kernelsOf(shape)) {
-      const { messages } = await device.createShaderModule({ code: code() }).getCompilationInfo();
-      const errors = messages.filter(({ type }) => type === 'error');
-      expect(errors.map(({ lineNum, message }) => `${key}, line ${lineNum}: ${message}`)).toEqual([]);
-    }
-  });
+  it.each(shapes)(
+    'is valid at head sizes $headSize and $valueHeadSize, $elementType, bias $bias',
+    async (shape) => {
+      for (const { key, code } of kernelsOf(shape)) {
+        const { messages } = await device.createShaderModule({ code: code() }).getCompilationInfo();
+        const errors = messages.filter(({ type }) => type === 'error');
+        expect(errors.map(({ lineNum, message }) => `${key}, line ${lineNum}: ${message}`)).toEqual([]);
+      }
+    },
+  );
 
   it('keeps the workgroup memory of standard kernels below what every device has', () => {
     for (const { code } of shapes.flatMap(kernelsOf)) {

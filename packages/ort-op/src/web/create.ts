@@ -99,7 +99,14 @@ export async function createSession(
     report.replaced.flatMap(({ headSize, valueHeadSize }, layer) => {
       const node = carrierOf(nodes, layer);
       if (!node || headSize === undefined || headSize !== valueHeadSize) return [];
-      const shape = { headSize, valueHeadSize, softcap: false, bias: hasBias(node), sinks: false };
+      const shape = {
+        elementType: 'float32' as const,
+        headSize,
+        valueHeadSize,
+        softcap: false,
+        bias: hasBias(node),
+        sinks: false,
+      };
       return plan.precisions.map((name) => attention.prepare(shape, name));
     }),
   );

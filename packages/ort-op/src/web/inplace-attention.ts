@@ -3,7 +3,7 @@ import { type AttentionSpec, type PrecisionName, precision } from '@mxattn/core'
 import { hasMatrices, isSoftware } from '../webgpu/features.js';
 import { type Dispatch, type Interception, interceptDispatches } from '../webgpu/inplace/index.js';
 import { type AttentionKernels, type AttentionPlan, compileAttention } from '../webgpu/plan.js';
-import { type ShapeClass, shapeClass } from '../webgpu/shape-class.js';
+import { className, type ShapeClass, shapeClass } from '../webgpu/shape-class.js';
 import { encode } from '../webgpu/steps.js';
 import { carriedAttention, carriedOutput, carrierLayouts, carrierPrograms } from './carrier.js';
 
@@ -197,9 +197,6 @@ export class InplaceAttention {
   }
 }
 
-function kernelKey(
-  { headSize, valueHeadSize, softcap, bias, sinks }: ShapeClass,
-  name: PrecisionName,
-): string {
-  return [name, headSize, valueHeadSize, softcap, bias, sinks].join();
+function kernelKey(shape: ShapeClass, name: PrecisionName): string {
+  return `${name} ${className(shape)}`;
 }

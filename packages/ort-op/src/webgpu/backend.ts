@@ -67,7 +67,7 @@ function reasonAgainst(device: GPUDevice, spec: AttentionSpec, recipe: Recipe): 
     return `takes up to ${MOST_WORKGROUPS} heads of all sequences together, not ${spec.batch * spec.heads}`;
   }
   const { batch, heads, kvHeads, queryLength, keyLength, headSize, valueHeadSize } = spec;
-  const sizes = packedSizes(spec, channelsOf({ ...spec, softcap: false, bias: false, sinks: false }));
+  const sizes = packedSizes(spec, channelsOf(spec));
   const largest = Math.max(
     batch * heads * queryLength * Math.max(headSize, valueHeadSize) * 4,
     batch * kvHeads * (spec.keyCapacity ?? keyLength) * Math.max(headSize, valueHeadSize) * 4,

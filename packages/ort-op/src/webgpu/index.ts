@@ -19,4 +19,5 @@ export {
   planAttention,
 } from './plan.js';
 export { requestKernelDevice } from './request.js';
+export type { ElementType } from './shape-class.js';
 export { encode, type Step } from './steps.js';

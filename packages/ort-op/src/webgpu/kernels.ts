@@ -1,7 +1,7 @@
 import { type BlockScheme, hasHadamard, type Recipe, recipes } from '@mxattn/core';
 import { type Constants, compose, type Piece } from './compose.js';
 import { elementConstants, multipliesFloats, spareBits } from './operand-format.js';
-import { BLOCK, channelsOf, className, type ShapeClass } from './shape-class.js';
+import { BLOCK, channelsOf, className, type ElementType, type ShapeClass } from './shape-class.js';
 
 /** A kernel before it is compiled. */
 export interface Kernel {
@@ -33,9 +33,10 @@ export function quantiseRows(shape: ShapeClass, recipe: Recipe, keys: boolean): 
   const { rowThreads, groupRows } = rowGroups(shape);
   const hadamard = recipe.hadamard && hasHadamard(shape.headSize);
   return kernel(
-    `quantise ${keys ? 'keys' : 'queries'} ${recipe.name} ${shape.headSize}`,
-    ['problem', 'elements', 'quantise_rows'],
+    `quantise ${keys ? 'keys' : 'queries'} ${recipe.name} ${shape.elementType} ${shape.headSize}`,
+    ['problem', 'tensors', 'elements', 'quantise_rows'],
     {
+      ...tensorConstants(shape),
       ...elementConstants(recipe.queryKey!),
       HEAD_SIZE: shape.headSize,
       HEAD_BLOCKS: headBlocks,
@@ -60,9 +61,10 @@ export function quantiseRows(shape: ShapeClass, recipe: Recipe, keys: boolean): 
 
 export function quantiseValues(shape: ShapeClass, recipe: Recipe, marks: boolean): Kernel {
   return kernel(
-    `quantise values ${recipe.name} ${shape.valueHeadSize}${marks ? ' marks' : ''}`,
-    ['problem', 'elements', 'quantise_values'],
+    `quantise values ${recipe.name} ${shape.elementType} ${shape.valueHeadSize}${marks ? ' marks' : ''}`,
+    ['problem', 'tensors', 'elements', 'quantise_values'],
     {
+      ...tensorConstants(shape),
       ...elementConstants(recipe.value as BlockScheme),
       MARKS: marks,
       FLOATS: multipliesFloats(recipe),
@@ -78,7 +80,7 @@ export function attendDot4(shape: ShapeClass, options: KernelOptions, marks = fa
   const { headBlocks, chunkBlocks, chunks, rowVectors, valueChunk, valueChannels } = channelsOf(shape);
   return kernel(
     `attend dot4 ${className(shape)}${marks ? ' marks' : ''}`,
-    ['problem', 'rows', 'fused_softmax', 'normalise', 'attend_dot4'],
+    ['problem', 'tensors', 'rows', 'fused_softmax', 'normalise', 'output', 'attend_dot4'],
     {
       ...variants(shape),
       ADJUSTED: shape.bias || shape.softcap,
@@ -88,7 +90,6 @@ export function attendDot4(shape: ShapeClass, options: KernelOptions, marks = fa
       CHUNKS: chunks,
       ONE_CHUNK: chunks === 1,
       ROW_VECTORS: rowVectors,
-      VALUE_SIZE: shape.valueHeadSize,
       VALUE_CHUNK: valueChunk,
       VALUE_CHANNELS: valueChannels,
     },
@@ -99,13 +100,12 @@ export function attendDot4(shape: ShapeClass, options: KernelOptions, marks = fa
 export function attendF32(shape: ShapeClass, options: KernelOptions): Kernel {
   return kernel(
     `attend f32 ${className(shape)}`,
-    ['problem', 'rows', 'normalise', 'attend_f32'],
+    ['problem', 'tensors', 'rows', 'normalise', 'output', 'attend_f32'],
     {
       ...variants(shape),
-      QUADS: shape.headSize % 4 === 0 && shape.valueHeadSize % 4 === 0,
+      QUADS: shape.headSize % 4 === 0,
       HEAD_SIZE: shape.headSize,
       CHUNKS: Math.ceil(shape.headSize / BLOCK),
-      VALUE_SIZE: shape.valueHeadSize,
       VALUE_CHUNK: channelsOf(shape).valueChunk,
     },
     options,
@@ -117,12 +117,11 @@ export function attendE4m3(shape: ShapeClass, options: KernelOptions, marks = fa
   const { headBlocks, valueChunk, valueChannels } = channelsOf(shape);
   return kernel(
     `attend e4m3 ${className(shape)}${marks ? ' marks' : ''}`,
-    ['problem', 'rows', 'fused_softmax', 'normalise', 'attend_e4m3'],
+    ['problem', 'tensors', 'rows', 'fused_softmax', 'normalise', 'output', 'attend_e4m3'],
     {
       ...variants(shape),
       MARKS: marks,
       HEAD_BLOCKS: headBlocks,
-      VALUE_SIZE: shape.valueHeadSize,
       VALUE_CHUNK: valueChunk,
       VALUE_CHANNELS: valueChannels,
     },
@@ -219,16 +218,18 @@ export function attendMatrix(shape: ShapeClass, halves = false): Kernel {
   const constants = {
     PAIRS: MATRIX_ROWS / 32,
     COPIES: Math.max(1, tileVectors / (2 * MATRIX_ROWS)),
-    HALVES: halves,
+    FLOATS: halves,
     // Rows 16 bytes further apart meet fewer bank conflicts, but 48 KiB do not hold them.
     SCORE_STRIDE: halves && shape.headSize === 128 ? 9 : 10,
     ...variants(shape),
     ADJUSTED: shape.bias || shape.softcap,
     HEAD_SIZE: shape.headSize,
-    VALUE_SIZE: shape.valueHeadSize,
   };
   const code = () =>
-    compose(['problem', 'rows', 'attend_matrix'], constants, { unroll: true, directives: MATRIX_DIRECTIVES });
+    compose(['problem', 'tensors', 'rows', 'output', 'attend_matrix'], constants, {
+      unroll: true,
+      directives: MATRIX_DIRECTIVES,
+    });
   return { key, code };
 }
 
@@ -257,12 +258,18 @@ export function cacheKeys(headSize: number): Kernel {
   });
 }
 
-export function cacheValues(headSize: number): Kernel {
-  return cacheKernel('cache values', ['problem', 'cache', 'cache_values'], headSize, {});
+export function cacheValues(headSize: number, elementType: ElementType): Kernel {
+  return cacheKernel(
+    `cache values ${elementType}`,
+    ['problem', 'tensors', 'cache', 'cache_values'],
+    headSize,
+    tensorConstants({ elementType }),
+  );
 }
 
-export function appendToken(headSize: number): Kernel {
-  return cacheKernel('append', ['cache', 'elements', 'append'], headSize, {
+export function appendToken(headSize: number, elementType: ElementType): Kernel {
+  return cacheKernel(`append ${elementType}`, ['tensors', 'cache', 'elements', 'append'], headSize, {
+    ...tensorConstants({ elementType }),
     ...elementConstants(recipes.mxfp4.queryKey!),
     HADAMARD_BITS: Math.log2(headSize),
     HADAMARD_ROUNDS: Math.ceil(Math.log2(headSize) / 3),
@@ -276,13 +283,35 @@ export function decode(headSize: number): Kernel {
   });
 }
 
-export function combine(headSize: number, sinks: boolean): Kernel {
-  return cacheKernel(sinks ? 'combine sinks' : 'combine', ['cache', 'combine'], headSize, { SINKS: sinks });
+export function combine(headSize: number, elementType: ElementType, sinks: boolean): Kernel {
+  return cacheKernel(
+    `combine ${elementType}${sinks ? ' sinks' : ''}`,
+    ['tensors', 'cache', 'output', 'combine'],
+    headSize,
+    { ...tensorConstants({ elementType }), ...outputConstants(headSize), SINKS: sinks },
+  );
 }
 
-/** What is injected into the pieces: the transforms of a score that this attention has. */
-function variants({ softcap, bias, sinks }: ShapeClass): Constants {
-  return { SOFTCAP: softcap, BIAS: bias, SINKS: sinks };
+/** Of tensors.wgsl. */
+function tensorConstants({ elementType }: Pick<ShapeClass, 'elementType'>): Constants {
+  return { HALVES: elementType === 'float16' };
+}
+
+/** Of output.wgsl. */
+function outputConstants(valueHeadSize: number): Constants {
+  return { VALUE_SIZE: valueHeadSize, VALUE_QUADS: valueHeadSize % 4 === 0 };
+}
+
+/** What is injected into the pieces that attend: the tensors, and the transforms of a score that this attention has. */
+function variants(shape: ShapeClass): Constants {
+  const { softcap, bias, sinks, valueHeadSize } = shape;
+  return {
+    ...tensorConstants(shape),
+    ...outputConstants(valueHeadSize),
+    SOFTCAP: softcap,
+    BIAS: bias,
+    SINKS: sinks,
+  };
 }
 
 function kernel(

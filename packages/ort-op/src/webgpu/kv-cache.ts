@@ -13,7 +13,7 @@ import {
   rowGroups,
 } from './kernels.js';
 import { packedSizes, problemUniform } from './problem.js';
-import { BLOCK, channelsOf, type ShapeClass } from './shape-class.js';
+import { BLOCK, channelsOf, type ElementType, type ShapeClass } from './shape-class.js';
 import { bindings, compiled, Scratch, type Step } from './steps.js';
 
 /** Sizes of a key/value cache and of the attention on it. */
@@ -30,9 +30,11 @@ export interface KvCacheShape {
   readonly scale?: number;
   /** Keys before the newest that a query sees; default all. */
   readonly windowLeft?: number;
+  /** Of what is appended and attended; default float32. */
+  readonly elementType?: ElementType;
 }
 
-/** Operands of one decoding step, all float32. */
+/** Operands of one decoding step, all of the cache's element type. */
 export interface TokenBuffers {
   /** [batch, heads, headSize]; output as well. */
   readonly query: GPUBuffer;
@@ -82,10 +84,11 @@ export class KvCache {
     const shape = {
       scale: 1 / Math.sqrt(headSize),
       windowLeft: UNLIMITED,
+      elementType: 'float32' as const,
       ...init,
       capacity: Math.max(DECODE_KEYS, Math.ceil(init.capacity / DECODE_KEYS) * DECODE_KEYS),
     };
-    return new KvCache(device, shape, await compileAll(device, headSize));
+    return new KvCache(device, shape, await compileAll(device, headSize, shape.elementType));
   }
 
   /** Tokens in the cache. */
@@ -102,19 +105,19 @@ export class KvCache {
   /**
    * Replaces what is in the cache.
    *
-   * @param key [batch, kvHeads, length, headSize] float32; value as well.
+   * @param key [batch, kvHeads, length, headSize] of the cache's element type; value as well.
    * @returns what to record, once; `release` frees its scratch buffers after it was submitted.
    */
   fill(key: GPUBuffer, value: GPUBuffer, length: number): { steps: readonly Step[]; release(): void } {
     const { device, shape, pipelines, parts } = this;
-    const { batch, heads, kvHeads, headSize, capacity } = shape;
+    const { batch, heads, kvHeads, headSize, capacity, elementType } = shape;
     if (length > capacity) {
       throw new MxattnError(
         `the packed cache has room for ${capacity} tokens, not ${length}; make it larger`,
       );
     }
     const spec = attentionSpec({ batch, heads, kvHeads, queryLength: 1, keyLength: length, headSize });
-    const kernelShape = classOf(headSize);
+    const kernelShape = classOf(headSize, elementType);
     const sizes = packedSizes(spec, channelsOf(kernelShape));
     const scratch = new Scratch(device);
     const uniform = problemUniform(spec, sizes, [0, 0, 0, 0]);
@@ -258,26 +261,26 @@ export class KvCache {
   }
 }
 
-function classOf(headSize: number): ShapeClass {
-  return { headSize, valueHeadSize: headSize, softcap: false, bias: false, sinks: false };
+function classOf(headSize: number, elementType: ElementType): ShapeClass {
+  return { elementType, headSize, valueHeadSize: headSize, softcap: false, bias: false, sinks: false };
 }
 
 function servedGroups({ heads, kvHeads }: KvCacheShape): number {
   return Math.ceil(heads / kvHeads / DECODE_HEADS);
 }
 
-async function compileAll(device: GPUDevice, headSize: number) {
-  const shape = classOf(headSize);
+async function compileAll(device: GPUDevice, headSize: number, elementType: ElementType) {
+  const shape = classOf(headSize, elementType);
   const [quantiseKeys, valuesQuantised, keysCached, valuesCached, append, decoded, combined, combinedSinks] =
     await compiled(device, [
       quantiseRows(shape, recipes.mxfp4, true),
       quantiseValues(shape, recipes.mxfp4, false),
       cacheKeys(headSize),
-      cacheValues(headSize),
-      appendToken(headSize),
+      cacheValues(headSize, elementType),
+      appendToken(headSize, elementType),
       decode(headSize),
-      combine(headSize, false),
-      combine(headSize, true),
+      combine(headSize, elementType, false),
+      combine(headSize, elementType, true),
     ]);
   return {
     quantiseKeys,

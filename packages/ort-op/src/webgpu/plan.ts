@@ -18,7 +18,7 @@ import { multipliesFloats, weightCarry } from './operand-format.js';
 import { e4m3Kernels } from './plan-e4m3.js';
 import { attendGroups, type Context, halves, type KernelContext, type Planner } from './planner.js';
 import { type OperandLayouts, PROBLEM_BYTES, packedSizes, problemUniform } from './problem.js';
-import { channelsOf, type ShapeClass, shapeClass, suitsMatrix } from './shape-class.js';
+import { channelsOf, type ElementType, type ShapeClass, shapeClass, suitsMatrix } from './shape-class.js';
 import { bindings, compiled, Scratch, type Step } from './steps.js';
 
 /** The operands of one attention on a device, in the layout of the spec. The output is written, the others are read. */
@@ -31,8 +31,10 @@ export interface AttentionBuffers {
   readonly sinks?: GPUBuffer;
 }
 
-/** Bias and sinks of an attention, without their data. */
+/** What the tensors of an attention are beside its spec, without their data. */
 export interface Extras {
+  /** Of all of them, default float32. Buffers of float16 have whole words of 4 bytes. */
+  readonly elementType?: ElementType;
   /** Steps in elements along [batch, heads, queryLength, keyLength]; null without a bias. */
   readonly biasStrides: readonly [number, number, number, number] | null;
   readonly sinks: boolean;
@@ -122,7 +124,7 @@ export async function planAttention(
   extras: Extras,
   options: PlanOptions,
 ): Promise<AttentionPlan> {
-  const shape = shapeClass(spec, { bias: extras.biasStrides !== null, sinks: extras.sinks });
+  const shape = shapeClass(spec, { ...extras, bias: extras.biasStrides !== null });
   return (await compileAttention(device, shape, recipe, options)).plan(spec, extras);
 }
 

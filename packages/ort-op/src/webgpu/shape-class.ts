@@ -7,8 +7,12 @@ export const TILE = 64;
 /** Channels of the output that one workgroup computes at most. */
 const LARGEST_VALUE_CHUNK = 128;
 
+/** Of query, key, value, bias, sinks and output alike. Kernels compute in float32. */
+export type ElementType = 'float32' | 'float16';
+
 /** What kernels are specialised for; all else comes as uniforms. */
 export interface ShapeClass {
+  readonly elementType: ElementType;
   readonly headSize: number;
   readonly valueHeadSize: number;
   readonly softcap: boolean;
@@ -16,10 +20,12 @@ export interface ShapeClass {
   readonly sinks: boolean;
 }
 
-/** The shape class of an attention. */
-export function shapeClass(spec: AttentionSpec, has: { bias: boolean; sinks: boolean }): ShapeClass {
-  const { headSize, valueHeadSize, softcap } = spec;
-  return { headSize, valueHeadSize, softcap: softcap > 0, ...has };
+/** The shape class of an attention, of float32 by default. */
+export function shapeClass(
+  { headSize, valueHeadSize, softcap }: AttentionSpec,
+  { elementType = 'float32', bias, sinks }: { elementType?: ElementType; bias: boolean; sinks: boolean },
+): ShapeClass {
+  return { elementType, headSize, valueHeadSize, softcap: softcap > 0, bias, sinks };
 }
 
 /** How the channels of query, key and value are divided. */
@@ -38,7 +44,10 @@ export interface Channels {
   readonly valueChannels: number;
 }
 
-export function channelsOf({ headSize, valueHeadSize }: ShapeClass): Channels {
+export function channelsOf({
+  headSize,
+  valueHeadSize,
+}: Pick<ShapeClass, 'headSize' | 'valueHeadSize'>): Channels {
   const blocks = Math.ceil(headSize / BLOCK);
   // Four scales fill 16 bytes.
   const chunkBlocks = Math.min(blocks, 4);
@@ -59,8 +68,13 @@ export function channelsOf({ headSize, valueHeadSize }: ShapeClass): Channels {
 
 /** A short name of a shape class, for keys of pipelines. */
 export function className(shape: ShapeClass): string {
-  const { headSize, valueHeadSize, softcap, bias, sinks } = shape;
-  const flags = [softcap && 'softcap', bias && 'bias', sinks && 'sinks'].filter(Boolean);
+  const { elementType, headSize, valueHeadSize, softcap, bias, sinks } = shape;
+  const flags = [
+    elementType === 'float16' && elementType,
+    softcap && 'softcap',
+    bias && 'bias',
+    sinks && 'sinks',
+  ].filter(Boolean);
   return [headSize, valueHeadSize, ...flags].join(' ');
 }
 

@@ -7,9 +7,9 @@
 // Workgroup memory: 16 bytes an invocation, and 16.
 
 @group(0) @binding(0) var<uniform> cache: Cache;
-@group(0) @binding(1) var<storage, read> query: array<f32>;
-@group(0) @binding(2) var<storage, read> key: array<f32>;
-@group(0) @binding(3) var<storage, read> value: array<f32>;
+@group(0) @binding(1) var<storage, read> query: array<Word>;
+@group(0) @binding(2) var<storage, read> key: array<Word>;
+@group(0) @binding(3) var<storage, read> value: array<Word>;
 @group(0) @binding(4) var<storage, read_write> queries: array<u32>;
 @group(0) @binding(5) var<storage, read_write> keys: array<u32>;
 @group(0) @binding(6) var<storage, read_write> keyScales: array<u32>;
@@ -79,12 +79,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let head = group.x;
   let token = cache.length - 1u;
   let panel = head * cache.panels + token / 32u;
-  let x = rotated(key[head * HEAD_SIZE + channel], channel);
+  let element = head * HEAD_SIZE + channel;
+  let x = rotated(elementOf(key[wordOf(element)], element), channel);
   let largest = largestOfBlock(x, channel);
   let exponent = scaleExponent(largest);
   bytes[channel] = codeOf(elementInteger(x * inversePower(exponent)));
   if (channel % 32u == 0u) { scales[channel / 32u] = scaleCode(exponent, largest); }
-  let v = value[head * HEAD_SIZE + channel];
+  let v = elementOf(value[wordOf(element)], element);
   tail[(head * 32u + token % 32u) * HEAD_SIZE + channel] = v;
   workgroupBarrier();
   if (channel < HEAD_SIZE / 8u) {
@@ -128,7 +129,8 @@ fn quantisePanel(head: u32, panel: u32, channel: u32, newest: f32) {
 }
 
 fn quantiseQuery(head: u32, channel: u32) {
-  let x = rotated(query[head * HEAD_SIZE + channel] * cache.fold, channel);
+  let element = head * HEAD_SIZE + channel;
+  let x = rotated(elementOf(query[wordOf(element)], element) * cache.fold, channel);
   let largest = largestOfBlock(x, channel);
   let exponent = scaleExponent(largest);
   bytes[channel] = bitcast<u32>(elementInteger(x * inversePower(exponent))) & 255u;

@@ -12,12 +12,12 @@
 @group(0) @binding(1) var<storage, read> queries: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> keys: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read> values: array<vec4<u32>>;
-@group(0) @binding(4) var<storage, read_write> output: array<f32>;
+@group(0) @binding(4) var<storage, read_write> output: array<Written>;
 #if BIAS
-@group(0) @binding(5) var<storage, read> bias: array<f32>;
+@group(0) @binding(5) var<storage, read> bias: array<Word>;
 #endif
 #if SINKS
-@group(0) @binding(6) var<storage, read> sinks: array<f32>;
+@group(0) @binding(6) var<storage, read> sinks: array<Word>;
 #endif
 #if MARKS
 // For each head, whether it was left out by attend_matrix.wgsl.
@@ -281,13 +281,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   if (firstRow + rowOfGroup >= rows) { return; }
   var total = partials[0][rowOfGroup] + partials[1][rowOfGroup];
 #if SINKS
-  total += exp2(sinks[row.head] * LOG2E - reference);
+  total += exp2(elementOf(sinks[wordOf(row.head)], row.head) * LOG2E - reference);
 #endif
   let at = row.batch * problem.outputStrides.x + row.head * problem.outputStrides.y + row.query * problem.outputStrides.z;
   let normaliser = normaliserOf(reference, total);
-#unroll c CHANNELS
-  if (firstChannel + half * CHANNELS + c < VALUE_SIZE) {
-    output[at + firstChannel + half * CHANNELS + c] = normalised(accumulated[c], normaliser);
+#unroll i CHANNELS / 4u
+  {
+    let x = vec4(
+      normalised(accumulated[4u * i], normaliser),
+      normalised(accumulated[4u * i + 1u], normaliser),
+      normalised(accumulated[4u * i + 2u], normaliser),
+      normalised(accumulated[4u * i + 3u], normaliser),
+    );
+    writeFour(at, firstChannel + half * CHANNELS + 4u * i, x);
   }
 #end
 }

@@ -12,12 +12,12 @@
 @group(0) @binding(1) var<storage, read> queries: array<vec4<f32>>;
 @group(0) @binding(2) var<storage, read> keys: array<vec4<f32>>;
 @group(0) @binding(3) var<storage, read> values: array<vec4<f32>>;
-@group(0) @binding(4) var<storage, read_write> output: array<f32>;
+@group(0) @binding(4) var<storage, read_write> output: array<Written>;
 #if BIAS
-@group(0) @binding(5) var<storage, read> bias: array<f32>;
+@group(0) @binding(5) var<storage, read> bias: array<Word>;
 #endif
 #if SINKS
-@group(0) @binding(6) var<storage, read> sinks: array<f32>;
+@group(0) @binding(6) var<storage, read> sinks: array<Word>;
 #endif
 #if MARKS
 // For each head, whether it was left out by attend_matrix.wgsl.
@@ -133,16 +133,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
   if (firstRow + thread >= rows) { return; }
 #if SINKS
-  sum += exp2(sinks[row.head] * LOG2E - reference);
+  sum += exp2(elementOf(sinks[wordOf(row.head)], row.head) * LOG2E - reference);
 #endif
   let at = row.batch * problem.outputStrides.x + row.head * problem.outputStrides.y + row.query * problem.outputStrides.z;
   let normaliser = normaliserOf(reference, sum);
 #unroll i VECTORS
-#unroll j 4u
   {
-    let channel = firstChannel + 4u * i + j;
-    if (channel < VALUE_SIZE) { output[at + channel] = normalised(accumulated[i][j], normaliser); }
+    let x = vec4(
+      normalised(accumulated[i].x, normaliser),
+      normalised(accumulated[i].y, normaliser),
+      normalised(accumulated[i].z, normaliser),
+      normalised(accumulated[i].w, normaliser),
+    );
+    writeFour(at, firstChannel + 4u * i, x);
   }
-#end
 #end
 }

@@ -8,20 +8,23 @@
 
 @group(0) @binding(0) var<uniform> problem: Problem;
 #if QUADS
-@group(0) @binding(1) var<storage, read> queries: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read> keys: array<vec4<f32>>;
-@group(0) @binding(3) var<storage, read> values: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> queries: array<Quad>;
+@group(0) @binding(2) var<storage, read> keys: array<Quad>;
 #else
-@group(0) @binding(1) var<storage, read> queries: array<f32>;
-@group(0) @binding(2) var<storage, read> keys: array<f32>;
-@group(0) @binding(3) var<storage, read> values: array<f32>;
+@group(0) @binding(1) var<storage, read> queries: array<Word>;
+@group(0) @binding(2) var<storage, read> keys: array<Word>;
 #endif
-@group(0) @binding(4) var<storage, read_write> output: array<f32>;
+#if VALUE_QUADS
+@group(0) @binding(3) var<storage, read> values: array<Quad>;
+#else
+@group(0) @binding(3) var<storage, read> values: array<Word>;
+#endif
+@group(0) @binding(4) var<storage, read_write> output: array<Written>;
 #if BIAS
-@group(0) @binding(5) var<storage, read> bias: array<f32>;
+@group(0) @binding(5) var<storage, read> bias: array<Word>;
 #endif
 #if SINKS
-@group(0) @binding(6) var<storage, read> sinks: array<f32>;
+@group(0) @binding(6) var<storage, read> sinks: array<Word>;
 #endif
 
 const ROWS = 64u;
@@ -37,11 +40,16 @@ var<workgroup> staged: array<vec4<f32>, 512>;
 fn fourOfQuery(row: u32, channel: u32) -> vec4<f32> {
 #if QUADS
   if (channel >= HEAD_SIZE) { return vec4<f32>(); }
-  return queries[(row + channel) / 4u];
+  return fourOf(queries[(row + channel) / 4u]);
 #else
   let at = row + channel;
   // Of the channels past the end what is there is read, and replaced.
-  let x = vec4(queries[at], queries[at + 1u], queries[at + 2u], queries[at + 3u]);
+  let x = vec4(
+    elementOf(queries[wordOf(at)], at),
+    elementOf(queries[wordOf(at + 1u)], at + 1u),
+    elementOf(queries[wordOf(at + 2u)], at + 2u),
+    elementOf(queries[wordOf(at + 3u)], at + 3u),
+  );
   return select(vec4<f32>(), x, vec4(channel, channel + 1u, channel + 2u, channel + 3u) < vec4(HEAD_SIZE));
 #endif
 }
@@ -49,23 +57,33 @@ fn fourOfQuery(row: u32, channel: u32) -> vec4<f32> {
 fn fourOfKey(row: u32, channel: u32) -> vec4<f32> {
 #if QUADS
   if (channel >= HEAD_SIZE) { return vec4<f32>(); }
-  return keys[(row + channel) / 4u];
+  return fourOf(keys[(row + channel) / 4u]);
 #else
   let at = row + channel;
   // Of the channels past the end what is there is read, and replaced.
-  let x = vec4(keys[at], keys[at + 1u], keys[at + 2u], keys[at + 3u]);
+  let x = vec4(
+    elementOf(keys[wordOf(at)], at),
+    elementOf(keys[wordOf(at + 1u)], at + 1u),
+    elementOf(keys[wordOf(at + 2u)], at + 2u),
+    elementOf(keys[wordOf(at + 3u)], at + 3u),
+  );
   return select(vec4<f32>(), x, vec4(channel, channel + 1u, channel + 2u, channel + 3u) < vec4(HEAD_SIZE));
 #endif
 }
 
 fn fourOfValue(row: u32, channel: u32) -> vec4<f32> {
-#if QUADS
+#if VALUE_QUADS
   if (channel >= VALUE_SIZE) { return vec4<f32>(); }
-  return values[(row + channel) / 4u];
+  return fourOf(values[(row + channel) / 4u]);
 #else
   let at = row + channel;
   // Of the channels past the end what is there is read, and replaced.
-  let x = vec4(values[at], values[at + 1u], values[at + 2u], values[at + 3u]);
+  let x = vec4(
+    elementOf(values[wordOf(at)], at),
+    elementOf(values[wordOf(at + 1u)], at + 1u),
+    elementOf(values[wordOf(at + 2u)], at + 2u),
+    elementOf(values[wordOf(at + 3u)], at + 3u),
+  );
   return select(vec4<f32>(), x, vec4(channel, channel + 1u, channel + 2u, channel + 3u) < vec4(VALUE_SIZE));
 #endif
 }
@@ -163,16 +181,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
   if (firstRow + thread >= rows) { return; }
 #if SINKS
-  sum += exp2(sinks[row.head] * LOG2E - reference);
+  sum += exp2(elementOf(sinks[wordOf(row.head)], row.head) * LOG2E - reference);
 #endif
   let at = row.batch * problem.outputStrides.x + row.head * problem.outputStrides.y + row.query * problem.outputStrides.z;
   let normaliser = normaliserOf(reference, sum);
 #unroll i VECTORS
-#unroll j 4u
   {
-    let channel = firstChannel + 4u * i + j;
-    if (channel < VALUE_SIZE) { output[at + channel] = normalised(accumulated[i][j], normaliser); }
+    let x = vec4(
+      normalised(accumulated[i].x, normaliser),
+      normalised(accumulated[i].y, normaliser),
+      normalised(accumulated[i].z, normaliser),
+      normalised(accumulated[i].w, normaliser),
+    );
+    writeFour(at, firstChannel + 4u * i, x);
   }
-#end
 #end
 }

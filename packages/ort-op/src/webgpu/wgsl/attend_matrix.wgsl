@@ -1,4 +1,4 @@
-// Attention on subgroup matrices: scores on 8-bit ones of 16 x 16 x 32 or, with HALVES, for operands that are no 8-bit
+// Attention on subgroup matrices: scores on 8-bit ones of 16 x 16 x 32 or, with FLOATS, for operands that are no 8-bit
 // integers, on float16 ones of 16 x 16 x 16; the product with values on float16 ones that accumulate in float32.
 //
 // A workgroup has PAIRS times 32 query rows of one key/value head and 32 keys at a time. Two subgroups of 32 share 32 rows
@@ -16,7 +16,7 @@
 // workgroup memory. Their scores accumulate from 0x4B400000, so that their bits are those of the float 12582912 + score.
 //
 // Workgroup memory, bytes: of each pair scores 512 x SCORE_STRIDE, weights 2560, rows 256; keys 32 x (row + 16), values
-// VALUE_SIZE x 80: 45 KiB for four pairs at 128 channels, 47 KiB with HALVES. Rows are padded by 16 or 32 bytes against bank
+// VALUE_SIZE x 80: 45 KiB for four pairs at 128 channels, 47 KiB with FLOATS. Rows are padded by 16 or 32 bytes against bank
 // conflicts.
 
 @group(0) @binding(0) var<uniform> problem: Problem;
@@ -27,15 +27,15 @@
 @group(0) @binding(5) var<storage, read> values: array<vec4<u32>>;
 // The scales of the channels of each head, then for each head whether it is unsuited.
 @group(0) @binding(6) var<storage, read> valueScales: array<vec4<f32>>;
-@group(0) @binding(7) var<storage, read_write> output: array<vec4<f32>>;
+@group(0) @binding(7) var<storage, read_write> output: array<Written>;
 #if BIAS
-@group(0) @binding(8) var<storage, read> bias: array<f32>;
+@group(0) @binding(8) var<storage, read> bias: array<Word>;
 #endif
 #if SINKS
-@group(0) @binding(9) var<storage, read> sinks: array<f32>;
+@group(0) @binding(9) var<storage, read> sinks: array<Word>;
 #endif
 
-#if HALVES
+#if FLOATS
 alias Left = subgroup_matrix_left<f16, 16, 16>;
 alias Right = subgroup_matrix_right<f16, 16, 16>;
 alias Scores = subgroup_matrix_result<f32, 16, 16>;
@@ -159,7 +159,7 @@ fn placeValues(index: u32, x: Copied) {
 #end
 }
 
-#if HALVES
+#if FLOATS
 fn placeValue(vector: u32, x: vec4<u32>) {
   let channel = vector / 4u;
   valueTile[channel / CHANNELS][channel % CHANNELS * VALUE_STRIDE + vector % 4u] = x;
@@ -366,7 +366,8 @@ fn main(
   sum += subgroupShuffleXor(sum, 1u);
   var normaliser = sum;
 #if SINKS
-  normaliser += exp2(sinks[rowOf(head, min(pairRow + rowOfPair, rows - 1u)).head] * LOG2E - reference);
+  let sink = rowOf(head, min(pairRow + rowOfPair, rows - 1u)).head;
+  normaliser += exp2(elementOf(sinks[wordOf(sink)], sink) * LOG2E - reference);
 #endif
   normaliser = select(1f / normaliser, 0f, reference == UNSEEN);
   factors[pair * 32u + rowOfPair] = select(normaliser, queryScale, isNaN(queryScale));
@@ -389,5 +390,5 @@ fn main(
 fn writeOutput(head: u32, index: u32, channel: u32, x: vec4<f32>) {
   let row = rowOf(head, index);
   let at = row.batch * problem.outputStrides.x + row.head * problem.outputStrides.y + row.query * problem.outputStrides.z;
-  output[at / 4u + channel] = x;
+  writeFour(at, 4u * channel, x);
 }

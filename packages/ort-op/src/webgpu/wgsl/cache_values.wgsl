@@ -4,7 +4,7 @@
 @group(0) @binding(0) var<uniform> problem: Problem;
 @group(0) @binding(1) var<storage, read> codes: array<vec4<u32>>;
 @group(0) @binding(2) var<storage, read> scales: array<u32>;
-@group(0) @binding(3) var<storage, read> rows: array<f32>;
+@group(0) @binding(3) var<storage, read> rows: array<Word>;
 @group(0) @binding(4) var<storage, read_write> values: array<vec4<u32>>;
 @group(0) @binding(5) var<storage, read_write> valueScales: array<u32>;
 @group(0) @binding(6) var<storage, read_write> tail: array<f32>;
@@ -39,8 +39,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let start = group.y / problem.kvHeads * strides.x + group.y % problem.kvHeads * strides.y;
   for (var token = 0u; token < problem.keyLength % 32u; token++) {
     for (var i = 0u; i < 4u; i++) {
-      tail[(group.y * 32u + token) * HEAD_SIZE + quad * 4u + i] =
-        rows[start + (panel * 32u + token) * strides.z + quad * 4u + i];
+      let row = start + (panel * 32u + token) * strides.z + quad * 4u + i;
+      tail[(group.y * 32u + token) * HEAD_SIZE + quad * 4u + i] = elementOf(rows[wordOf(row)], row);
     }
   }
 }

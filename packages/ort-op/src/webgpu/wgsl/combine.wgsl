@@ -3,9 +3,9 @@
 
 @group(0) @binding(0) var<uniform> cache: Cache;
 @group(0) @binding(1) var<storage, read> partial: array<vec4<f32>>;
-@group(0) @binding(2) var<storage, read_write> output: array<f32>;
+@group(0) @binding(2) var<storage, read_write> output: array<Written>;
 #if SINKS
-@group(0) @binding(3) var<storage, read> sinks: array<f32>;
+@group(0) @binding(3) var<storage, read> sinks: array<Word>;
 #endif
 
 const LANES = 8u;
@@ -41,20 +41,29 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_id) i
   parts[index] = sum;
   maxima[index] = total;
   workgroupBarrier();
-  if (id.y > 0u) { return; }
-  for (var i = 1u; i < LANES; i++) {
-    sum += parts[index + 32u * i];
-    total += maxima[index + 32u * i];
-  }
   let sharers = cache.heads / cache.kvHeads;
-  for (var h = 0u; h < SERVED; h++) {
-    let member = group.z * SERVED + h;
-    if (member < sharers) {
-      let head = group.y * sharers + member;
-#if SINKS
-      total[h] += exp2(sinks[head % cache.heads] * 1.4426950408889634f - largest[h]);
-#endif
-      output[head * HEAD_SIZE + channel] = select(sum[h] / total[h], 0f, largest[h] == MASKED);
+  let first = group.y * sharers + group.z * SERVED;
+  if (id.y == 0u) {
+    for (var i = 1u; i < LANES; i++) {
+      sum += parts[index + 32u * i];
+      total += maxima[index + 32u * i];
     }
+#if SINKS
+    for (var h = 0u; h < SERVED; h++) {
+      let head = (first + h) % cache.heads;
+      total[h] += exp2(elementOf(sinks[wordOf(head)], head) * 1.4426950408889634f - largest[h]);
+    }
+#endif
+    parts[index] = select(sum / total, vec4<f32>(), largest == vec4(MASKED));
   }
+  workgroupBarrier();
+  // An invocation writes 4 channels of a head.
+  let h = id.y;
+  if (h >= min(SERVED, sharers - group.z * SERVED) || id.x >= 8u) { return; }
+  let four = 4u * id.x;
+  writeFour(
+    (first + h) * HEAD_SIZE,
+    group.x * 32u + four,
+    vec4(parts[four][h], parts[four + 1u][h], parts[four + 2u][h], parts[four + 3u][h]),
+  );
 }

@@ -7,9 +7,9 @@
 
 @group(0) @binding(0) var<uniform> problem: Problem;
 #if QUADS
-@group(0) @binding(1) var<storage, read> rows: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> rows: array<Quad>;
 #else
-@group(0) @binding(1) var<storage, read> rows: array<f32>;
+@group(0) @binding(1) var<storage, read> rows: array<Word>;
 #endif
 #if FLOATS
 @group(0) @binding(2) var<storage, read_write> quantised: array<vec4<f32>>;
@@ -87,7 +87,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let channel = thread * 8u;
   for (var i = 0u; i < 2u; i++) {
     let inside = token < length && channel + 4u * i < HEAD_SIZE;
-    let quad = select(vec4<f32>(), rows[select(0u, (start + channel) / 4u + i, inside)] * factor, inside);
+    let four = fourOf(rows[select(0u, (start + channel) / 4u + i, inside)]);
+    let quad = select(vec4<f32>(), four * factor, inside);
     x[4u * i] = quad.x;
     x[4u * i + 1u] = quad.y;
     x[4u * i + 2u] = quad.z;
@@ -97,7 +98,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   for (var i = 0u; i < 8u; i++) {
     let channel = thread * 8u + i;
     let inside = token < length && channel < HEAD_SIZE;
-    x[i] = select(0f, rows[select(0u, start + channel, inside)] * factor, inside);
+    let at = select(0u, start + channel, inside);
+    x[i] = select(0f, elementOf(rows[wordOf(at)], at) * factor, inside);
   }
 #endif
 #if HADAMARD

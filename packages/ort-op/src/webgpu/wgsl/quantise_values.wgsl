@@ -5,7 +5,7 @@
 // An invocation has a channel of one block.
 
 @group(0) @binding(0) var<uniform> problem: Problem;
-@group(0) @binding(1) var<storage, read> values: array<f32>;
+@group(0) @binding(1) var<storage, read> values: array<Word>;
 #if FLOATS
 @group(0) @binding(2) var<storage, read_write> quantised: array<f32>;
 #else
@@ -32,7 +32,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
   for (var i = 0u; i < 32u; i++) {
     let token = block * 32u + i;
     let inside = token < problem.keyLength && channel < VALUE_SIZE;
-    x[i] = select(0f, values[select(0u, start + token * strides.z, inside)], inside);
+    let at = select(0u, start + token * strides.z, inside);
+    x[i] = select(0f, elementOf(values[wordOf(at)], at), inside);
     largest = max(largest, bitcast<u32>(x[i]) & 0x7fffffffu);
   }
   let exponent = scaleExponent(largest);

@@ -89,7 +89,8 @@ fn adjusted(score: f32, row: Row, key: u32) -> f32 {
 #endif
 #if BIAS
   // Keys past the end read what is there; they are masked below.
-  let value = bias[row.bias + key * problem.biasStrides.w];
+  let at = row.bias + key * problem.biasStrides.w;
+  let value = elementOf(bias[wordOf(at)], at);
   let sum = s + value * LOG2E;
   s = select(max(sum, LOWEST_SCORE), sum, isNaN(sum));
   // Minus infinity masks whatever the score is, NaN included.

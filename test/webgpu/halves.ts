@@ -1,0 +1,91 @@
+/// <reference types="@webgpu/types" />
+import {
+  type AttentionSpec,
+  type AttentionTensors,
+  additiveBias,
+  broadcastStrides,
+  fromF16,
+  type Recipe,
+  toF16,
+} from '@mxattn/core';
+import { encode, type PlanOptions, planAttention } from '@mxattn/ort-op/webgpu';
+
+/** Numbers as float16 and back. */
+export function rounded(data: Float32Array): Float32Array {
+  return data.map((x) => fromF16(toF16(x)));
+}
+
+/** The operands as float16 has them, with mask and bias as one bias. */
+export function roundedTensors(tensors: AttentionTensors, spec: AttentionSpec): AttentionTensors {
+  const { query, key, value, sinks } = tensors;
+  const bias = additiveBias(tensors, spec);
+  return {
+    query: rounded(query),
+    key: rounded(key),
+    value: rounded(value),
+    ...(bias ? { bias: { ...bias, data: rounded(bias.data) } } : {}),
+    ...(sinks ? { sinks: rounded(sinks) } : {}),
+  };
+}
+
+/** A buffer of float16 in whole words. */
+export function halfBuffer(device: GPUDevice, data: ArrayLike<number>): GPUBuffer {
+  const halves = new Uint16Array(Math.max(8, data.length + (data.length % 2)));
+  for (let i = 0; i < data.length; i++) halves[i] = toF16(data[i]!);
+  const { STORAGE, COPY_DST, COPY_SRC } = GPUBufferUsage;
+  const buffer = device.createBuffer({ size: halves.byteLength, usage: STORAGE | COPY_DST | COPY_SRC });
+  device.queue.writeBuffer(buffer, 0, halves);
+  return buffer;
+}
+
+/** The first `length` halves of a buffer. */
+export async function readHalves(
+  device: GPUDevice,
+  source: GPUBuffer,
+  length: number,
+): Promise<Float32Array> {
+  const { COPY_DST, MAP_READ } = GPUBufferUsage;
+  const readable = device.createBuffer({ size: source.size, usage: MAP_READ | COPY_DST });
+  const encoder = device.createCommandEncoder();
+  encoder.copyBufferToBuffer(source, 0, readable, 0, source.size);
+  device.queue.submit([encoder.finish()]);
+  await readable.mapAsync(GPUMapMode.READ);
+  const halves = new Uint16Array(readable.getMappedRange().slice(0), 0, length);
+  readable.destroy();
+  return Float32Array.from(halves, fromF16);
+}
+
+/** Attention on float16 buffers. The operands are halves already; see {@link roundedTensors}. */
+export async function attendHalves(
+  device: GPUDevice,
+  { query, key, value, bias, sinks }: AttentionTensors,
+  spec: AttentionSpec,
+  recipe: Recipe,
+  options: PlanOptions,
+): Promise<Float32Array> {
+  const extras = {
+    elementType: 'float16',
+    biasStrides: bias ? broadcastStrides(bias.dims) : null,
+    sinks: sinks !== undefined,
+  } as const;
+  const plan = await planAttention(device, spec, recipe, extras, options);
+  const length = spec.batch * spec.heads * spec.queryLength * spec.valueHeadSize;
+  const buffers = {
+    query: halfBuffer(device, query),
+    key: halfBuffer(device, key),
+    value: halfBuffer(device, value),
+    // Whatever was there before must not show.
+    output: halfBuffer(device, new Float32Array(length).fill(-1234)),
+    ...(bias ? { bias: halfBuffer(device, bias.data) } : {}),
+    ...(sinks ? { sinks: halfBuffer(device, sinks) } : {}),
+  };
+  const encoder = device.createCommandEncoder();
+  const pass = encoder.beginComputePass();
+  encode(device, pass, plan.steps(buffers));
+  pass.end();
+  device.queue.submit([encoder.finish()]);
+  const output = await readHalves(device, buffers.output, length);
+  for (const buffer of Object.values(buffers)) buffer.destroy();
+  plan.destroy();
+  return output;
+}
