@@ -3,6 +3,7 @@ import { make } from './elements.js';
 
 const backends: Readonly<Record<SessionReport['backend'], string>> = {
   inplace: "in place: mxattn's kernels inside ONNX Runtime's runs",
+  split: "split: mxattn's kernels between parts of the model",
   carrier: "carrier: ONNX Runtime's own fused attention",
   stock: 'stock: the model unchanged',
   native: "native: mxattn's CPU kernel",

@@ -4,10 +4,10 @@ import type { KvCacheFormat } from './cache-format.js';
 /** What a session did with its model. */
 export interface SessionReport {
   /**
-   * What runs: this package's CPU kernel, its WebGPU kernels inside ONNX Runtime's runs, ONNX Runtime's own fused attention, or
-   * an unchanged session.
+   * What runs: this package's CPU kernel, its WebGPU kernels inside ONNX Runtime's runs, its kernels between parts of the model,
+   * ONNX Runtime's own fused attention, or an unchanged session.
    */
-  readonly backend: 'native' | 'inplace' | 'carrier' | 'stock';
+  readonly backend: 'native' | 'inplace' | 'split' | 'carrier' | 'stock';
   /** Why not this package's kernels, or not on the GPU, where they were asked for. */
   readonly reason?: string;
   /** Where attention is computed, with `native`: `cpu`, or the GPU's name with its architecture and driver. */

@@ -48,7 +48,7 @@ export const rules: ReadonlyMap<string, Rule> = new Map<string, Rule>([
   ...each('And Or Xor Equal Greater GreaterOrEqual Less LessOrEqual')((at) => binary(at, DataType.BOOL)),
   ...each('IsNaN IsInf Not')((at) => ({ type: DataType.BOOL, dims: at.input(0).dims })),
   ...each('ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceL2 ReduceSumSquare')(reduce),
-  ['Attention', attention],
+  ...each('Attention FusedAttention')(attention),
   ['GroupQueryAttention', groupQueryAttention],
   ['MultiHeadAttention', multiHeadAttention],
   ...each('SkipLayerNormalization SkipSimplifiedLayerNormalization')(skipNormalization),
