@@ -13,6 +13,7 @@ import { terminalProgress } from '@mxattn/progress';
 import { type PatchOptions, patch, unpatch } from '@mxattn/transformers-patch';
 import { attentionName, attentions } from './attentions.js';
 import { median } from './interleave.js';
+import { type LlamaCache, openLlamaCpp } from './llama-cpp/runtime.js';
 import type { BenchmarkResult, Row } from './row.js';
 
 const MODELS = fileURLToPath(new URL('../../examples/models/', import.meta.url));
@@ -35,23 +36,40 @@ export async function llmBenchmark(): Promise<BenchmarkResult> {
   openModels(MODELS);
   const text = await heldOutTokens(`${MODELS}heldout.txt`, CONTEXTS * (CONTEXT + 1));
   const stock = await load(null);
+  const llama = await openLlamaCpp(`${MODELS}${MODEL}`, THREADS);
+  if (typeof llama === 'string') console.warn(`skipped: llama.cpp: ${llama}`);
+  else await checkSameTokens(stock, llama, text);
   const rows: Row[] = [];
   const memory: Record<string, number> = {};
   for (const attention of attentions) {
     const ours = await load(attention);
     const label = attentionName(attention);
-    const times = await terminalProgress(`story-llama, ${label}`, ROUNDS, (step) =>
-      generateByTurns(ours, stock, text, step),
-    );
-    for (const [name, pair] of Object.entries(times)) {
-      const unit = { shape: `${CONTEXT} tokens of context`, peerName: 'transformers.js' };
-      rows.push({ name: `${name}, ${label}`, ...unit, ...pair, ratio: pair.peer / pair.ours });
+    const generate: Generate = (prompt) => tokenTimes(ours, prompt);
+    const measure = async (peerName: string, peer: Generate) => {
+      const times = await terminalProgress(`story-llama, ${label}, ${peerName}`, ROUNDS, (step) =>
+        generateByTurns(generate, peer, text, step),
+      );
+      for (const [name, pair] of Object.entries(times)) {
+        const unit = { shape: `${CONTEXT} tokens of context`, peerName };
+        rows.push({ name: `${name}, ${label}`, ...unit, ...pair, ratio: pair.peer / pair.ours });
+      }
+    };
+    await measure('transformers.js', (prompt) => tokenTimes(stock, prompt));
+    const cache = typeof llama === 'string' ? undefined : comparableCache(attention);
+    if (cache && typeof llama !== 'string') {
+      const peer = await llama.open(cache);
+      await measure(
+        `llama.cpp, flash attention, ${cache.toLowerCase()} cache`,
+        async (prompt) => (await peer.generate(prompt, GENERATED)).times,
+      );
+      await peer.dispose();
     }
     memory[label] = await cacheBitsPerElement(ours, text);
     await ours.dispose();
   }
   const perplexities = await perplexityByPrecision(stock, text);
   await stock.dispose();
+  if (typeof llama !== 'string') await llama.close();
   return {
     machine: {
       cpu: cpus()[0]?.model ?? '',
@@ -65,6 +83,33 @@ export async function llmBenchmark(): Promise<BenchmarkResult> {
     },
     rows,
   };
+}
+
+type Llama = Exclude<Awaited<ReturnType<typeof openLlamaCpp>>, string>;
+
+/** The cache of llama.cpp with about as many bits. */
+function comparableCache({ precision, kvCacheFormat }: (typeof attentions)[number]): LlamaCache | undefined {
+  if (precision === 'f32' && kvCacheFormat === 'f16') return 'F16';
+  if (precision === 'mxfp6' && kvCacheFormat === 'mxfp6') return 'Q8_0';
+  return precision === 'mxfp4' ? 'Q4_0' : undefined;
+}
+
+/** @throws Error where llama.cpp, with a cache of float16, does not say what transformers.js says: the model was not carried over. */
+async function checkSameTokens(stock: PreTrainedModel, llama: Llama, text: readonly number[]): Promise<void> {
+  const prompt = text.slice(0, CONTEXT);
+  const peer = await llama.open('F16');
+  const { tokens } = await peer.generate(prompt, GENERATED);
+  await peer.dispose();
+  const continued = (await stock.generate({
+    ...tokensAsInput(prompt, prompt.length),
+    max_new_tokens: GENERATED,
+    do_sample: false,
+    eos_token_id: -1,
+  } as never)) as Tensor;
+  const expected = Array.from(continued.data as BigInt64Array, Number).slice(CONTEXT);
+  if (tokens.join() !== expected.join()) {
+    throw new Error(`llama.cpp continues with ${tokens.join()}, transformers.js with ${expected.join()}`);
+  }
 }
 
 async function load(attention: PatchOptions | null): Promise<PreTrainedModel> {
@@ -81,10 +126,13 @@ async function load(attention: PatchOptions | null): Promise<PreTrainedModel> {
 
 type Pair = { ours: number; peer: number };
 
+/** Generates behind a prompt, and says when each token came, in milliseconds from the call. */
+type Generate = (prompt: readonly number[]) => Promise<number[]>;
+
 /** Median milliseconds of the first token and of a further one. */
 async function generateByTurns(
-  ours: PreTrainedModel,
-  peer: PreTrainedModel,
+  ours: Generate,
+  peer: Generate,
   text: readonly number[],
   onRound: (done: number) => void,
 ): Promise<{ 'first token': Pair; 'further token': Pair }> {
@@ -93,7 +141,7 @@ async function generateByTurns(
   const further: Record<keyof Pair, number[]> = { ours: [], peer: [] };
   for (let round = -1; round < ROUNDS; round++) {
     for (const name of ['ours', 'peer'] as const) {
-      const times = await tokenTimes(models[name], text.slice(0, CONTEXT));
+      const times = await models[name](text.slice(0, CONTEXT));
       // The first round is for allocations and code that is compiled on first use.
       if (round < 0) continue;
       first[name].push(times[0]!);
@@ -108,7 +156,7 @@ async function generateByTurns(
   return { 'first token': pair(first), 'further token': pair(further) };
 }
 
-/** When each token of a greedy continuation comes, in milliseconds from the call. */
+/** Of a greedy continuation. */
 async function tokenTimes(model: PreTrainedModel, prompt: readonly number[]): Promise<number[]> {
   const times: number[] = [];
   const streamer = new (class extends BaseStreamer {
