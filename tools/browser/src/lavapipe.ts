@@ -1,12 +1,11 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { useDriver } from './software-vulkan.js';
 
 const MANIFESTS = '/usr/share/vulkan/icd.d';
-const SOURCE = new URL('../../../packages/ort-op/native/test/vulkan/lavapipe_icd.cc', import.meta.url);
+const SOURCES = fileURLToPath(new URL('../../../packages/ort-op/native/test/vulkan/', import.meta.url));
 
 /**
  * Makes Vulkan in this process use Mesa's software driver, which has float16 arithmetic (`shader-f16`), through a driver
@@ -20,20 +19,22 @@ export function useLavapipe(): string | undefined {
   const { ICD } = JSON.parse(readFileSync(join(MANIFESTS, manifest), 'utf8')) as {
     ICD: { library_path: string; api_version: string };
   };
-  const folder = mkdtempSync(join(tmpdir(), 'mxattn-lavapipe-'));
-  process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
-  const library = join(folder, 'libvulkan_mxattn.so');
+  const folder = join(SOURCES, 'build');
+  mkdirSync(folder, { recursive: true });
+  const library = join(folder, 'lavapipe_icd.so');
+  const driver = join(folder, 'lavapipe_icd.json');
+  // Another process may be loading them.
+  const unfinished = `${library}.${process.pid}`;
   const options = ['-std=c++20', '-shared', '-fPIC', `-DLAVAPIPE="${ICD.library_path}"`];
   try {
-    execFileSync('g++', [...options, fileURLToPath(SOURCE), '-o', library], { stdio: 'pipe' });
+    execFileSync('g++', [...options, join(SOURCES, 'lavapipe_icd.cc'), '-o', unfinished], { stdio: 'pipe' });
   } catch (error) {
     return `g++ does not compile a driver around lavapipe: ${(error as Error).message}`;
   }
-  const driver = join(folder, 'icd.json');
-  writeFileSync(
-    driver,
-    JSON.stringify({ file_format_version: '1.0.0', ICD: { ...ICD, library_path: library } }),
-  );
+  renameSync(unfinished, library);
+  const text = JSON.stringify({ file_format_version: '1.0.0', ICD: { ...ICD, library_path: library } });
+  writeFileSync(unfinished, text);
+  renameSync(unfinished, driver);
   useDriver(driver);
   // Its optimiser takes longer than what the tests run.
   process.env.GALLIVM_PERF = 'nopt';
