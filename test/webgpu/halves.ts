@@ -4,11 +4,55 @@ import {
   type AttentionTensors,
   additiveBias,
   broadcastStrides,
+  emulateAttention,
   fromF16,
+  precision,
   type Recipe,
+  referenceAttention,
   toF16,
 } from '@mxattn/core';
 import { encode, type PlanOptions, planAttention } from '@mxattn/ort-op/webgpu';
+import { expect } from 'vitest';
+import { EMULATION_ERROR, FLOAT_ERROR } from '../conformance/bounds.js';
+import { relativeError } from '../conformance/random.js';
+import { type Row, table } from '../conformance/table.js';
+
+/** Of the output: half a unit in the last place of float16. */
+export const OUTPUT_ERROR = 2 ** -11;
+
+/** The conformance table, but for a bias that leaves float32 scores 2^-7; the backend takes it out before a plan has it. */
+export const floatRows = table.filter(({ name }) => name !== 'the same bias for every key');
+
+/** Rows of one pipeline: in software each takes seconds to compile. */
+export const plainRows = floatRows.filter(({ name }) =>
+  [
+    '127 queries and keys',
+    'two sequences',
+    'layout BSHD',
+    'grouped query heads',
+    'causal, bottom-right',
+    'window of 17 keys',
+    'one value token 1000 times the others',
+  ].includes(name),
+);
+
+/** Holds float16 tensors of a row against the reference on the same rounded operands. */
+export async function expectHalves(
+  device: GPUDevice,
+  { spec, tensors, largeScores }: Row,
+  name: 'f32' | 'mxfp6',
+  options: PlanOptions,
+): Promise<void> {
+  const operands = roundedTensors(tensors, spec);
+  const output = await attendHalves(device, operands, spec, precision(name), options);
+  const expected =
+    name === 'f32'
+      ? referenceAttention(operands, spec)
+      : emulateAttention(operands, spec, precision(name), { arithmetic: 'f32' });
+  const kernel = name === 'f32' ? FLOAT_ERROR[largeScores ? 'largeScores' : 'usual'] : EMULATION_ERROR;
+  expect(output.every(Number.isFinite)).toBe(true);
+  expect(relativeError(output, expected)).toBeLessThan(kernel + OUTPUT_ERROR);
+}
 
 /** Numbers as float16 and back. */
 export function rounded(data: Float32Array): Float32Array {

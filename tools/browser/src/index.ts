@@ -4,6 +4,7 @@ import { chromium, type Page } from 'playwright-core';
 import { type Site, serve } from './serve.js';
 
 export type { Page } from 'playwright-core';
+export { useLavapipe } from './lavapipe.js';
 export type { Site } from './serve.js';
 export { useSoftwareVulkan } from './software-vulkan.js';
 

@@ -17,8 +17,7 @@ export function useSoftwareVulkan(): boolean {
     const driver = join(directory, 'vk_swiftshader_icd.json');
     const loader = join(directory, 'libvulkan.so.1');
     if (!existsSync(driver) || !existsSync(loader)) continue;
-    process.env.VK_DRIVER_FILES = driver;
-    process.env.VK_ICD_FILENAMES = driver;
+    useDriver(driver);
     try {
       // No addon, so that this throws; but what is loaded stays (RTLD_NODELETE of Linux), and is found by its name.
       process.dlopen({ exports: {} }, loader, constants.dlopen.RTLD_NOW | 0x1000);
@@ -26,4 +25,12 @@ export function useSoftwareVulkan(): boolean {
     return true;
   }
   return false;
+}
+
+/** Names the one driver that Vulkan's loader shall load, by its manifest. */
+export function useDriver(manifest: string): void {
+  process.env.VK_DRIVER_FILES = manifest;
+  process.env.VK_ICD_FILENAMES = manifest;
+  // Mesa's layer that sorts devices looks for a screen and complains.
+  process.env.NODEVICE_SELECT = '1';
 }

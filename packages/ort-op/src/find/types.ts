@@ -42,6 +42,8 @@ export interface Band {
 
 /** What a user learns about an attention. */
 export interface AttentionSummary {
+  /** Of query, key, value and output. */
+  readonly elementType: 'float32' | 'float16';
   /** Names of the nodes that compute it, from the scores to the output. */
   readonly nodes: readonly string[];
   /** Name of the value that is its output. */
@@ -64,7 +66,7 @@ export interface AttentionSummary {
 }
 
 /** An attention in a model, with all that is needed to replace it. */
-export interface FoundAttention extends AttentionSummary {
+export interface FoundAttention extends Omit<AttentionSummary, 'elementType'> {
   /** The graph it is in. */
   readonly graph: GraphIndex;
   /** Element type of query, key, value and output: float32 or float16. */

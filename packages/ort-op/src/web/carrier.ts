@@ -3,6 +3,7 @@ import { type AttentionSpec, attentionSpec } from '@mxattn/core';
 import type { Dispatch, Program } from '../webgpu/inplace/index.js';
 import type { AttentionBuffers, Extras } from '../webgpu/plan.js';
 import type { OperandLayouts } from '../webgpu/problem.js';
+import type { ElementType } from '../webgpu/shape-class.js';
 
 /**
  * ONNX Runtime's programs for fused attention, by the labels of their shader modules: one for many queries, a pair for few.
@@ -16,7 +17,7 @@ export const carrierPrograms = {
 
 /** What is known of a program; a new version of ONNX Runtime whose programs differ gets another one of these. */
 interface KnownProgram {
-  /** Buffers by name, in any selection. */
+  /** Buffers by name, in any selection. T is the element type of the model's tensors, the same in all of them. */
   readonly bindings: Readonly<Record<string, string>>;
   readonly uniforms: string;
   /** The variable that ends the keys of a query, and how it does so without and with causality. */
@@ -24,14 +25,14 @@ interface KnownProgram {
 }
 
 const operands = {
-  q: 'storage, read array<vec4<f32>>',
-  present_key: 'storage, read array<vec4<f32>>',
-  present_value: 'storage, read array<vec4<f32>>',
+  q: 'storage, read array<vec4<T>>',
+  present_key: 'storage, read array<vec4<T>>',
+  present_value: 'storage, read array<vec4<T>>',
   seqlens_k: 'storage, read array<i32>',
-  attention_bias: 'storage, read array<f32>',
+  attention_bias: 'storage, read array<T>',
   uniforms: 'uniform Uniforms',
 };
-const output = 'storage, read_write array<vec4<f32>>';
+const output = 'storage, read_write array<vec4<T>>';
 
 /** Those of onnxruntime-web 1.30 and 1.31-dev. */
 const knownPrograms: Readonly<Record<string, readonly KnownProgram[]>> = {
@@ -60,7 +61,7 @@ const knownPrograms: Readonly<Record<string, readonly KnownProgram[]>> = {
   [carrierPrograms.combination]: [
     {
       bindings: {
-        input: 'storage, read array<vec4<f32>>',
+        input: 'storage, read array<vec4<T>>',
         metadata: 'storage, read array<vec2<f32>>',
         seqlens_k: operands.seqlens_k,
         output,
@@ -131,7 +132,7 @@ export function carriedAttention(dispatch: Dispatch): CarriedAttention | string 
       scale,
       causal,
     }),
-    extras: { biasStrides: bias ? biasStrides : null, sinks: false },
+    extras: { elementType: elementTypeOf(program), biasStrides: bias ? biasStrides : null, sinks: false },
     buffers: { query, key, value, ...(bias ? { bias } : {}) },
   };
 }
@@ -157,11 +158,20 @@ function isCausal(program: Program): boolean | string {
     : 'it masks by position in an unknown way';
 }
 
-function knownProgram({ label, bindings, uniforms }: Program): KnownProgram | string {
+/** Of the tensors that a program reads and writes, if it is a known one. */
+function elementTypeOf({ bindings }: Program): ElementType {
+  return bindings.some(({ type }) => type.includes('f16')) ? 'float16' : 'float32';
+}
+
+function knownProgram(program: Program): KnownProgram | string {
+  const { label, bindings, uniforms } = program;
   const names = uniforms.map(({ name }) => name).join(' ');
   const known = knownPrograms[label]?.find((each) => each.uniforms === names);
   if (!known) return `the uniforms of ${label} are ${names}`;
-  const unknown = bindings.find(({ name, space, type }) => known.bindings[name] !== `${space} ${type}`);
+  const element = elementTypeOf(program) === 'float16' ? 'f16>' : 'f32>';
+  const unknown = bindings.find(
+    ({ name, space, type }) => known.bindings[name]?.replace('T>', element) !== `${space} ${type}`,
+  );
   return unknown ? `${label} has a buffer ${unknown.name}: ${unknown.space} ${unknown.type}` : known;
 }
 

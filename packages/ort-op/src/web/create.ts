@@ -6,7 +6,9 @@ import { convertModel } from '../rewrite/index.js';
 import { sessionSchedule } from '../session/precision.js';
 import { StockSession } from '../session/stock-session.js';
 import type { MxattnSession } from '../session/types.js';
+import { F16 } from '../webgpu/features.js';
 import { webgpuRecipes } from '../webgpu/operand-format.js';
+import type { ElementType } from '../webgpu/shape-class.js';
 import { carrierNodes, carrierOf, hasBias, nodeObstacle } from './carrier-nodes.js';
 import { type AdapterDevice, requestDevice } from './device.js';
 import { InplaceAttention } from './inplace-attention.js';
@@ -17,11 +19,11 @@ import { carrierObstacle, inplaceObstacle } from './self-test.js';
 /** What is known of a device that sessions share. */
 interface Shared {
   readonly attention: InplaceAttention;
-  /** Why attention cannot be computed in place. */
-  readonly obstacle: string | undefined;
+  /** Why attention of an element type cannot be computed in place. */
+  readonly obstacles: Map<ElementType, Promise<string | undefined>>;
 }
 
-const known = new WeakMap<GPUDevice, Promise<Shared>>();
+const known = new WeakMap<GPUDevice, Shared>();
 const carriers = new WeakMap<GPUDevice, Promise<string | undefined>>();
 let requested: Promise<AdapterDevice> | undefined;
 
@@ -67,7 +69,9 @@ export async function createSession(
     crossAttention: crossAttention ?? false,
   });
   const nodes = carrierNodes(model);
-  const shared = backend === 'carrier' ? undefined : await inplace(ort, create, device, adapterInfo);
+  const types = new Set<ElementType>(report.replaced.map(({ elementType }) => elementType));
+  if (types.size === 0) types.add('float32');
+  const shared = backend === 'carrier' ? undefined : await inplace(ort, create, device, adapterInfo, types);
   const obstacle = shared ? (shared.obstacle ?? nodes.map(nodeObstacle).find(Boolean)) : 'not asked for';
   if (obstacle !== undefined && backend === 'inplace') {
     throw new MxattnError(`attention cannot run in place in onnxruntime-web: ${obstacle}`);
@@ -96,11 +100,11 @@ export async function createSession(
   const session = await create(writeModel(model));
   const { attention } = shared;
   await Promise.all(
-    report.replaced.flatMap(({ headSize, valueHeadSize }, layer) => {
+    report.replaced.flatMap(({ elementType, headSize, valueHeadSize }, layer) => {
       const node = carrierOf(nodes, layer);
       if (!node || headSize === undefined || headSize !== valueHeadSize) return [];
       const shape = {
-        elementType: 'float32' as const,
+        elementType,
         headSize,
         valueHeadSize,
         softcap: false,
@@ -133,25 +137,35 @@ function checkOptions(plan: Schedule, backend: string): void {
   }
 }
 
-/** Whether attention can be computed in place on a device, tried once. */
-function inplace(
+/** Whether attention of these element types can be computed in place on a device, tried once for each. */
+async function inplace(
   ort: typeof Ort,
   create: (model: Uint8Array) => Promise<Ort.InferenceSession>,
   device: GPUDevice,
   adapterInfo: GPUAdapterInfo,
-): Promise<Shared> {
-  const before = known.get(device);
-  if (before) return before;
-  // Programs that are compiled from now on are seen, those of the test included.
-  const attention = new InplaceAttention(device, adapterInfo);
-  const shared = inplaceObstacle(ort, create, attention).then((obstacle) => {
-    if (obstacle !== undefined) attention.release();
-    return { attention, obstacle };
-  });
+  types: ReadonlySet<ElementType>,
+): Promise<{ readonly attention: InplaceAttention; readonly obstacle: string | undefined }> {
+  // Programs that are compiled from now on are seen, those of the tests included.
+  const shared = known.get(device) ?? {
+    attention: new InplaceAttention(device, adapterInfo),
+    obstacles: new Map(),
+  };
   known.set(device, shared);
-  shared.catch(() => known.delete(device));
-  return shared;
+  const { attention, obstacles } = shared;
+  const test = (type: ElementType): Promise<string | undefined> => {
+    if (type === 'float16' && !device.features.has(F16)) return Promise.resolve(NO_F16);
+    return attention.inTurn(() => inplaceObstacle(ort, create, attention, type));
+  };
+  const found = [...types].map((type) => {
+    const obstacle = obstacles.get(type) ?? test(type);
+    obstacles.set(type, obstacle);
+    obstacle.catch(() => obstacles.delete(type));
+    return obstacle;
+  });
+  return { attention, obstacle: (await Promise.all(found)).find(Boolean) };
 }
+
+const NO_F16 = `ONNX Runtime computes float16 on devices with the feature ${F16} only; request the device with it`;
 
 /** Whether ONNX Runtime's fused attention is right on a device, tried once. */
 function carrier(

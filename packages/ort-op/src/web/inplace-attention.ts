@@ -1,7 +1,7 @@
 /// <reference types="@webgpu/types" />
 import { type AttentionSpec, type PrecisionName, precision } from '@mxattn/core';
 import { hasMatrices, isSoftware } from '../webgpu/features.js';
-import { type Dispatch, type Interception, interceptDispatches } from '../webgpu/inplace/index.js';
+import { type Dispatch, interceptDispatches } from '../webgpu/inplace/index.js';
 import { type AttentionKernels, type AttentionPlan, compileAttention } from '../webgpu/plan.js';
 import { className, type ShapeClass, shapeClass } from '../webgpu/shape-class.js';
 import { encode } from '../webgpu/steps.js';
@@ -42,7 +42,7 @@ export class InplaceAttention {
   private readonly failed = new Map<string, string>();
   /** Plans that serve the same sizes; a run takes as many as it has attentions that differ. Least recently used first. */
   private readonly pool = new Map<string, AttentionPlan[]>();
-  private readonly interception: Interception;
+  private last: Promise<unknown> = Promise.resolve();
   private run: RunPlan | undefined;
   /** Of the run: its plans by all that an attention is, and how many of a pool's plans are taken. */
   private readonly inRun = new Map<string, AttentionPlan>();
@@ -56,7 +56,7 @@ export class InplaceAttention {
     private readonly device: GPUDevice,
     private readonly adapterInfo: GPUAdapterInfo,
   ) {
-    this.interception = interceptDispatches(device, {
+    interceptDispatches(device, {
       [carrierPrograms.whole]: (dispatch, record) => {
         const output = carriedOutput(dispatch);
         const attention = this.attentionOf(dispatch);
@@ -104,6 +104,13 @@ export class InplaceAttention {
     return compiling;
   }
 
+  /** Does something when all that was given to this earlier has ended, however it did: onnxruntime-web runs one at a time. */
+  inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const running = this.last.then(work);
+    this.last = running.catch(() => undefined);
+    return running;
+  }
+
   /** A run begins. */
   begin(run: RunPlan): void {
     this.run = run;
@@ -128,12 +135,6 @@ export class InplaceAttention {
     return { inPlace: this.inPlace, left: { ...this.left } };
   }
 
-  release(): void {
-    this.interception.release();
-    for (const plan of [...this.pool.values()].flat()) plan.destroy();
-    this.pool.clear();
-  }
-
   private attentionOf(dispatch: Dispatch): Begun | string {
     if (!this.run) return 'no run of a session of mxattn';
     const attention = this.planned(dispatch, this.run);
@@ -148,7 +149,7 @@ export class InplaceAttention {
     if (typeof found === 'string') return found;
     const { extras, buffers } = found;
     const spec = change(found.spec);
-    const shape = shapeClass(spec, { bias: extras.biasStrides !== null, sinks: false });
+    const shape = shapeClass(spec, { ...extras, bias: extras.biasStrides !== null });
     const kind = kernelKey(shape, name);
     const kernels = this.kernels.get(kind);
     if (!kernels) {

@@ -17,9 +17,6 @@ export interface Inplace {
   readonly fallbackObstacle: () => Promise<string | undefined>;
 }
 
-/** Runs that wait for each other: onnxruntime-web takes one at a time. */
-const queues = new WeakMap<InplaceAttention, Promise<unknown>>();
-
 /** A session of onnxruntime-web whose attention runs on this package's kernels, inside ONNX Runtime's runs. */
 export class InplaceSession extends StockSession {
   private counts: { inPlace: number; left: Record<string, number> } = { inPlace: 0, left: {} };
@@ -45,20 +42,13 @@ export class InplaceSession extends StockSession {
     const { options } = runArguments(this.outputNames, fetchesOrOptions, maybeOptions);
     const { attention, plan, layers } = this.inplace;
     const precisions = layerPrecisionNames(plan, layers, feeds, options);
-    const before = queues.get(attention) ?? Promise.resolve();
-    const running = before.then(async () => {
+    return attention.inTurn(async () => {
       const start = attention.counts;
       attention.begin({ precisions });
       const outputs = await super.run(feeds, fetchesOrOptions, maybeOptions).finally(() => attention.end());
       await this.count(start, attention.counts, precisions);
       return outputs;
     });
-    // The next run starts whatever becomes of this one.
-    queues.set(
-      attention,
-      running.catch(() => undefined),
-    );
-    return running;
   }
 
   /** @throws MxattnError where some attention was computed in another way than the session promises. */
