@@ -6,6 +6,7 @@ import {
   conventional,
   dequantizeBlocks,
   emulateAttention,
+  hadamardRows,
   MxattnError,
   quantizeBlocks,
   recipes,
@@ -60,13 +61,18 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
     return data;
   }
 
-  /** The first tokens of each head. */
-  function tokens(data: Float32Array, heads: number, total: number, count: number, size: number) {
+  /** Some tokens of each head. */
+  function slice(data: Float32Array, heads: number, total: number, begin: number, end: number, size: number) {
+    const count = end - begin;
     const part = new Float32Array(heads * count * size);
     for (let h = 0; h < heads; h++) {
-      part.set(data.subarray(h * total * size, (h * total + count) * size), h * count * size);
+      part.set(data.subarray((h * total + begin) * size, (h * total + end) * size), h * count * size);
     }
     return part;
+  }
+
+  function biasOf(bias: Float32Array, heads: number, total: number, length: number) {
+    return { data: slice(bias, heads, total, 0, length, 1), dims: [1, heads, 1, length] as const };
   }
 
   /** Values as the cache has them: whole panels quantised, the newest tokens as they are. */
@@ -81,35 +87,48 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
     return result;
   }
 
+  /** Keys as the cache has them: rotated, quantised, and rotated back. */
+  function quantisedKeys(keys: Float32Array, heads: number, length: number, size: number): Float32Array {
+    const view = tensorView({ batch: 1, heads, sequence: length, channels: size }, 'BHSD', 'channels');
+    hadamardRows(keys, size);
+    const rotated = dequantizeBlocks(quantizeBlocks(keys, view, mxfp4.queryKey!), view, keys.slice());
+    hadamardRows(rotated, size);
+    return rotated;
+  }
+
   it.each([
     { heads: 8, kvHeads: 2, headSize: 64, filled: 70, steps: 28 },
     { heads: 4, kvHeads: 4, headSize: 64, filled: 0, steps: 3 },
     { heads: 12, kvHeads: 2, headSize: 128, filled: 250, steps: 8 },
     { heads: 4, kvHeads: 1, headSize: 64, filled: 40, steps: 2, windowLeft: 9 },
+    { heads: 6, kvHeads: 2, headSize: 64, filled: 40, steps: 2, biased: true },
   ])('$heads/$kvHeads heads of $headSize after $filled tokens', async (shape) => {
-    const { heads, kvHeads, headSize, filled, steps, windowLeft } = shape;
+    const { heads, kvHeads, headSize, filled, steps, windowLeft, biased } = shape;
     const total = filled + steps;
     const cache = await KvCache.create(device, {
       batch: 1,
       heads,
       kvHeads,
       headSize,
-      capacity: total,
       ...(windowLeft === undefined ? {} : { windowLeft }),
+      ...(biased ? { bias: true } : {}),
     });
+    // A hidden key, one that all but is, and numbers; for each query head its own.
+    const bias = normal(heads * total, 3);
+    for (let h = 0; h < heads; h++) {
+      bias[h * total] = -Infinity;
+      bias[h * total + 1] = -3.4028234663852886e38;
+    }
     const keys = normal(kvHeads * total * headSize, 1);
     const values = normal(kvHeads * total * headSize, 2);
-    const part = (data: Float32Array, count: number) => tokens(data, kvHeads, total, count, headSize);
-    if (filled > 0) {
-      const filling = cache.fill(buffer(part(keys, filled)), buffer(part(values, filled)), filled);
-      run(filling.steps);
-      filling.release();
-    }
+    const part = (data: Float32Array, count: number) => slice(data, kvHeads, total, 0, count, headSize);
+    if (filled > 0) run(cache.append(buffer(part(keys, filled)), buffer(part(values, filled)), filled));
     const buffers = {
       query: buffer(heads * headSize),
       key: buffer(kvHeads * headSize),
       value: buffer(kvHeads * headSize),
       output: buffer(heads * headSize),
+      ...(biased ? { bias: buffer(bias as Float32Array<ArrayBuffer>) } : {}),
     };
     for (let length = filled + 1; length <= total; length++) {
       const query = normal(heads * headSize, 100 + length);
@@ -125,7 +144,7 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
         }
         device.queue.writeBuffer(buffers[name], 0, token);
       }
-      run(cache.step(buffers));
+      run(cache.step(buffers, [0, total, 1]));
       expect(cache.length).toBe(length);
       const spec = attentionSpec({
         heads,
@@ -136,7 +155,12 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
         window: windowLeft === undefined ? null : { left: windowLeft, right: 0 },
       });
       const expected = emulateAttention(
-        { query, key: part(keys, length), value: cached(part(values, length), kvHeads, length, headSize) },
+        {
+          query,
+          key: part(keys, length),
+          value: cached(part(values, length), kvHeads, length, headSize),
+          ...(biased ? { bias: biasOf(bias, heads, total, length) } : {}),
+        },
         spec,
         { ...mxfp4, value: null, softmax: conventional(null) },
         { arithmetic: 'f32' },
@@ -146,11 +170,61 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
     cache.destroy();
   });
 
-  it('says when it is full, and which heads it takes', async () => {
-    const cache = await KvCache.create(device, { batch: 1, heads: 1, kvHeads: 1, headSize: 64, capacity: 1 });
-    expect(() => cache.fill(buffer(64), buffer(64), 257)).toThrow(/has room for 256 tokens, not 257/);
-    cache.destroy();
-    const other = KvCache.create(device, { batch: 1, heads: 1, kvHeads: 1, headSize: 80, capacity: 1 });
+  it.each([
+    [64, 2],
+    [128, 1],
+  ])('heads of %i: appends many and few, gives them back, forks, grows', async (headSize, kvHeads) => {
+    const shape = { batch: 2, heads: 4, kvHeads, headSize };
+    const heads = 2 * kvHeads;
+    const total = 1030;
+    const keys = normal(heads * total * headSize, 1);
+    const values = normal(heads * total * headSize, 2);
+    const between = (data: Float32Array, begin: number, end: number) =>
+      slice(data, heads, total, begin, end, headSize);
+    const cache = await KvCache.create(device, shape);
+    let filled = 0;
+    const append = (count: number) => {
+      const end = filled + count;
+      run(cache.append(buffer(between(keys, filled, end)), buffer(between(values, filled, end)), count));
+      filled = end;
+    };
+    const unpacked = async (from: KvCache) => {
+      const rows = from.unpackedTokens;
+      const [key, value] = [buffer(heads * rows * headSize), buffer(heads * rows * headSize)];
+      run([from.unpack(key, value)]);
+      const tokensOf = async (each: GPUBuffer) =>
+        slice(await read(each), heads, rows, 0, from.length, headSize);
+      return { key: await tokensOf(key), value: await tokensOf(value) };
+    };
+    /** @param longest that its last panel has been. */
+    const expectTokens = async (from: KvCache, length: number, longest = length) => {
+      expect(from.length).toBe(length);
+      const { key, value } = await unpacked(from);
+      expect(
+        relativeError(key, quantisedKeys(between(keys, 0, length), heads, length, headSize)),
+      ).toBeLessThan(1e-5);
+      const expected = cached(between(values, 0, longest), heads, longest, headSize);
+      expect(relativeError(value, slice(expected, heads, longest, 0, length, headSize))).toBeLessThan(1e-7);
+    };
+    for (const count of [7, 1, 20, 4, 33, 70, 9]) {
+      append(count);
+      await expectTokens(cache, filled);
+    }
+    const forked = [cache.fork(140), cache.fork(50), cache.fork(64)] as const;
+    append(total - filled);
+    await expectTokens(cache, filled);
+    await expectTokens(forked[0], 140);
+    // The panel was full already.
+    await expectTokens(forked[1], 50, 64);
+    await expectTokens(forked[2], 64);
+    for (const each of [cache, ...forked]) each.destroy();
+  });
+
+  it('says which heads it takes, and when the device has no room', async () => {
+    const other = KvCache.create(device, { batch: 1, heads: 1, kvHeads: 1, headSize: 80 });
     await expect(other).rejects.toThrow(MxattnError);
+    const cache = await KvCache.create(device, { batch: 1, heads: 1, kvHeads: 1, headSize: 64 });
+    expect(() => cache.append(buffer(64), buffer(64), 2 ** 28)).toThrow(/the device has at most \d+/);
+    cache.destroy();
   });
 });

@@ -43,10 +43,9 @@ function kernelsOf(shape: ShapeClass): kernels.Kernel[] {
           kernels.topValueScales(shape, mxfp6),
           kernels.alignValues(shape, mxfp6),
           kernels.attendMatrix(shape),
-          kernels.cacheKeys(shape.headSize),
-          kernels.cacheValues(shape.headSize),
-          kernels.appendToken(shape.headSize),
-          kernels.decode(shape.headSize),
+          kernels.appendTokens(shape.headSize),
+          kernels.unpackTokens(shape.headSize),
+          kernels.decode(shape.headSize, shape.bias),
           kernels.combine(shape.headSize, true),
         ]
       : []),

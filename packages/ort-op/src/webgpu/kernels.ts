@@ -192,29 +192,30 @@ function cacheKernel(name: string, pieces: readonly Piece[], headSize: number, c
   };
 }
 
-export function cacheKeys(headSize: number): Kernel {
-  const rowVectors = (headSize / BLOCK) * 2 + 1;
-  return cacheKernel('cache keys', ['problem', 'cache', 'cache_keys'], headSize, {
-    ROW_VECTORS: rowVectors,
-  });
-}
-
-export function cacheValues(headSize: number): Kernel {
-  return cacheKernel('cache values', ['problem', 'cache', 'cache_values'], headSize, {});
-}
-
-export function appendToken(headSize: number): Kernel {
-  return cacheKernel('append', ['cache', 'elements', 'append'], headSize, {
-    ...elementConstants(recipes.mxfp4.queryKey!),
+/** Constants of cache_rotation.wgsl. */
+function rotation(headSize: number): Constants {
+  return {
     HADAMARD_BITS: Math.log2(headSize),
     HADAMARD_ROUNDS: Math.ceil(Math.log2(headSize) / 3),
     HADAMARD_NORM: Math.fround(1 / Math.sqrt(headSize)),
+  };
+}
+
+export function appendTokens(headSize: number): Kernel {
+  return cacheKernel('append', ['cache', 'cache_rotation', 'elements', 'append'], headSize, {
+    ...elementConstants(recipes.mxfp4.queryKey!),
+    ...rotation(headSize),
   });
 }
 
-export function decode(headSize: number): Kernel {
-  return cacheKernel('decode', ['cache', 'decode'], headSize, {
+export function unpackTokens(headSize: number): Kernel {
+  return cacheKernel('unpack', ['cache', 'cache_rotation', 'unpack'], headSize, rotation(headSize));
+}
+
+export function decode(headSize: number, bias: boolean): Kernel {
+  return cacheKernel(bias ? 'decode bias' : 'decode', ['cache', 'decode'], headSize, {
     EXCHANGED: Math.max(DECODE_KEYS, 4 * headSize),
+    BIAS: bias,
   });
 }
 
