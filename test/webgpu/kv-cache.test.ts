@@ -1,21 +1,11 @@
 /// <reference types="@webgpu/types" />
 import { useSoftwareVulkan } from '@mxattn/browser';
-import {
-  attentionSpec,
-  type BlockScheme,
-  conventional,
-  dequantizeBlocks,
-  emulateAttention,
-  hadamardRows,
-  MxattnError,
-  quantizeBlocks,
-  recipes,
-  tensorView,
-} from '@mxattn/core';
+import { attentionSpec, conventional, emulateAttention, MxattnError, recipes } from '@mxattn/core';
 import { encode, KvCache, type Step } from '@mxattn/ort-op/webgpu';
 import { describeGpu, openGpu } from '@mxattn/ort-op/webgpu-node';
 import { describe, expect, it } from 'vitest';
 import { normal, relativeError } from '../conformance/random.js';
+import { cachedKeys, cachedValues, tokensBetween } from './cached-operands.js';
 
 if (process.env.MXATTN_GPU === undefined) useSoftwareVulkan();
 const description = await describeGpu();
@@ -61,39 +51,8 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
     return data;
   }
 
-  /** Some tokens of each head. */
-  function slice(data: Float32Array, heads: number, total: number, begin: number, end: number, size: number) {
-    const count = end - begin;
-    const part = new Float32Array(heads * count * size);
-    for (let h = 0; h < heads; h++) {
-      part.set(data.subarray((h * total + begin) * size, (h * total + end) * size), h * count * size);
-    }
-    return part;
-  }
-
   function biasOf(bias: Float32Array, heads: number, total: number, length: number) {
-    return { data: slice(bias, heads, total, 0, length, 1), dims: [1, heads, 1, length] as const };
-  }
-
-  /** Values as the cache has them: whole panels quantised, the newest tokens as they are. */
-  function cached(values: Float32Array, heads: number, length: number, size: number): Float32Array {
-    const view = tensorView({ batch: 1, heads, sequence: length, channels: size }, 'BHSD', 'sequence');
-    const quantised = quantizeBlocks(values, view, mxfp4.value as BlockScheme);
-    const result = dequantizeBlocks(quantised, view, values.slice());
-    for (let h = 0; h < heads; h++) {
-      const newest = (h * length + (length - (length % 32))) * size;
-      result.set(values.subarray(newest, (h + 1) * length * size), newest);
-    }
-    return result;
-  }
-
-  /** Keys as the cache has them: rotated, quantised, and rotated back. */
-  function quantisedKeys(keys: Float32Array, heads: number, length: number, size: number): Float32Array {
-    const view = tensorView({ batch: 1, heads, sequence: length, channels: size }, 'BHSD', 'channels');
-    hadamardRows(keys, size);
-    const rotated = dequantizeBlocks(quantizeBlocks(keys, view, mxfp4.queryKey!), view, keys.slice());
-    hadamardRows(rotated, size);
-    return rotated;
+    return { data: tokensBetween(bias, heads, total, 0, length, 1), dims: [1, heads, 1, length] as const };
   }
 
   it.each([
@@ -121,7 +80,8 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
     }
     const keys = normal(kvHeads * total * headSize, 1);
     const values = normal(kvHeads * total * headSize, 2);
-    const part = (data: Float32Array, count: number) => slice(data, kvHeads, total, 0, count, headSize);
+    const part = (data: Float32Array, count: number) =>
+      tokensBetween(data, kvHeads, total, 0, count, headSize);
     if (filled > 0) run(cache.append(buffer(part(keys, filled)), buffer(part(values, filled)), filled));
     const buffers = {
       query: buffer(heads * headSize),
@@ -158,7 +118,7 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
         {
           query,
           key: part(keys, length),
-          value: cached(part(values, length), kvHeads, length, headSize),
+          value: cachedValues(part(values, length), kvHeads, length, headSize),
           ...(biased ? { bias: biasOf(bias, heads, total, length) } : {}),
         },
         spec,
@@ -180,7 +140,7 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
     const keys = normal(heads * total * headSize, 1);
     const values = normal(heads * total * headSize, 2);
     const between = (data: Float32Array, begin: number, end: number) =>
-      slice(data, heads, total, begin, end, headSize);
+      tokensBetween(data, heads, total, begin, end, headSize);
     const cache = await KvCache.create(device, shape);
     let filled = 0;
     const append = (count: number) => {
@@ -193,18 +153,20 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
       const [key, value] = [buffer(heads * rows * headSize), buffer(heads * rows * headSize)];
       run([from.unpack(key, value)]);
       const tokensOf = async (each: GPUBuffer) =>
-        slice(await read(each), heads, rows, 0, from.length, headSize);
+        tokensBetween(await read(each), heads, rows, 0, from.length, headSize);
       return { key: await tokensOf(key), value: await tokensOf(value) };
     };
     /** @param longest that its last panel has been. */
     const expectTokens = async (from: KvCache, length: number, longest = length) => {
       expect(from.length).toBe(length);
       const { key, value } = await unpacked(from);
-      expect(
-        relativeError(key, quantisedKeys(between(keys, 0, length), heads, length, headSize)),
-      ).toBeLessThan(1e-5);
-      const expected = cached(between(values, 0, longest), heads, longest, headSize);
-      expect(relativeError(value, slice(expected, heads, longest, 0, length, headSize))).toBeLessThan(1e-7);
+      expect(relativeError(key, cachedKeys(between(keys, 0, length), heads, length, headSize))).toBeLessThan(
+        1e-5,
+      );
+      const expected = cachedValues(between(values, 0, longest), heads, longest, headSize);
+      expect(relativeError(value, tokensBetween(expected, heads, longest, 0, length, headSize))).toBeLessThan(
+        1e-7,
+      );
     };
     for (const count of [7, 1, 20, 4, 33, 70, 9]) {
       append(count);

@@ -1,18 +1,27 @@
 /// <reference types="@webgpu/types" />
 import { MxattnError, type Schedule, schedule } from '@mxattn/core';
 import type * as Ort from 'onnxruntime-common';
-import { readModel, writeModel } from '../model/index.js';
-import { convertModel } from '../rewrite/index.js';
+import { type ModelProto, modelInputs, modelOutputs, readModel, writeModel } from '../model/index.js';
+import {
+  type ConversionReport,
+  convertModel,
+  type PackedCacheModel,
+  withPackedCache,
+} from '../rewrite/index.js';
+import { cacheFormats } from '../session/cache-format.js';
 import { sessionSchedule } from '../session/precision.js';
 import { StockSession } from '../session/stock-session.js';
 import type { MxattnSession } from '../session/types.js';
+import { KvCache } from '../webgpu/kv-cache.js';
 import { webgpuRecipes } from '../webgpu/operand-format.js';
 import { carrierNodes, carrierOf, hasBias, nodeObstacle } from './carrier-nodes.js';
 import { type AdapterDevice, requestDevice } from './device.js';
-import { InplaceAttention } from './inplace-attention.js';
+import { CACHE_FORMAT, InplaceAttention } from './inplace-attention.js';
 import { InplaceSession } from './inplace-session.js';
 import type { WebBackend, WebSessionOptions } from './options.js';
-import { carrierObstacle, inplaceObstacle } from './self-test.js';
+import { PackedCaches } from './packed-caches.js';
+import { PackedSession } from './packed-session.js';
+import { cacheObstacle, carrierObstacle, inplaceObstacle } from './self-test.js';
 
 /** What is known of a device that sessions share. */
 interface Shared {
@@ -22,6 +31,7 @@ interface Shared {
 }
 
 const known = new WeakMap<GPUDevice, Promise<Shared>>();
+const cacheObstacles = new WeakMap<GPUDevice, Promise<string | undefined>>();
 const carriers = new WeakMap<GPUDevice, Promise<string | undefined>>();
 let requested: Promise<AdapterDevice> | undefined;
 
@@ -45,11 +55,14 @@ export async function createSession(
     precision,
     schedule: asked,
     backend = 'auto',
-    crossAttention,
+    crossAttention = false,
+    kvCache,
+    kvCacheFormat,
     ...stock
   } = options;
   const plan = sessionSchedule(options) ?? schedule('f32');
   checkOptions(plan, backend);
+  checkCacheOptions(options);
   const { device, adapterInfo = device.adapterInfo } = given
     ? { device: given, adapterInfo: givenInfo }
     : await sharedDevice();
@@ -62,10 +75,8 @@ export async function createSession(
   if (backend === 'stock') {
     return new StockSession(await create(bytes), { backend: 'stock', replaced: [], left: [] });
   }
-  const { model, report } = convertModel(readModel(bytes), {
-    target: 'contrib',
-    crossAttention: crossAttention ?? false,
-  });
+  const original = readModel(bytes);
+  const { model, report } = convertModel(original, { target: 'contrib', crossAttention });
   const nodes = carrierNodes(model);
   const shared = backend === 'carrier' ? undefined : await inplace(ort, create, device, adapterInfo);
   const obstacle = shared ? (shared.obstacle ?? nodes.map(nodeObstacle).find(Boolean)) : 'not asked for';
@@ -93,8 +104,33 @@ export async function createSession(
       left: [],
     });
   }
-  const session = await create(writeModel(model));
   const { attention } = shared;
+  const fallbackObstacle = () => carrier(ort, create, device);
+  const hasCache = report.replaced.some((each) => each.hasCache);
+  const cached = hasCache
+    ? await packedCache(original, plan, options, async (packed) => {
+        const obstacle = await carriesTokens(ort, create, device, attention, packed.attentions[0]!.headSize);
+        if (obstacle !== undefined) throw new MxattnError(obstacle);
+        return PackedCaches.create(packed, device, ort);
+      })
+    : undefined;
+  if (cached && 'caches' in cached) {
+    const { caches, packed, report } = cached;
+    await Promise.all(
+      packed.attentions.flatMap(({ headSize, bias }) => {
+        const shape = { headSize, valueHeadSize: headSize, softcap: false, bias, sinks: false };
+        return plan.precisions.map((name) => attention.prepare(shape, name));
+      }),
+    );
+    return new PackedSession(
+      await create(writeModel(packed.model)),
+      { attention, plan, layers: packed.layers.length, fallbackObstacle },
+      caches,
+      { inputs: modelInputs(original), outputs: modelOutputs(original) },
+      { backend: 'inplace', kvCache: 'packed', kvCacheFormats: [CACHE_FORMAT], ...report },
+    );
+  }
+  const session = await create(writeModel(model));
   await Promise.all(
     report.replaced.flatMap(({ headSize, valueHeadSize }, layer) => {
       const node = carrierOf(nodes, layer);
@@ -105,9 +141,40 @@ export async function createSession(
   );
   return new InplaceSession(
     session,
-    { attention, plan, layers: nodes.length, fallbackObstacle: () => carrier(ort, create, device) },
-    { backend: 'inplace', ...report },
+    { attention, plan, layers: nodes.length, fallbackObstacle },
+    {
+      backend: 'inplace',
+      ...(cached ? { kvCache: 'tensors', kvCacheReason: cached.reason } : {}),
+      ...report,
+    },
   );
+}
+
+/** The model with packed caches, or why its cache stays tensors. */
+async function packedCache(
+  original: ModelProto,
+  plan: Schedule,
+  { kvCache, kvCacheFormat, crossAttention = false }: WebSessionOptions,
+  open: (packed: PackedCacheModel) => Promise<PackedCaches>,
+): Promise<
+  | { readonly reason: string }
+  | { readonly caches: PackedCaches; readonly packed: PackedCacheModel; readonly report: ConversionReport }
+> {
+  if (kvCache === 'tensors') return { reason: 'asked for' };
+  const { model, report } = convertModel(original, { crossAttention });
+  const formats = cacheFormats(plan, report.replaced.length, kvCacheFormat);
+  if (!formats?.every((format) => format === CACHE_FORMAT)) {
+    return { reason: `the attention that decodes is not ${CACHE_FORMAT} in all layers and runs` };
+  }
+  if (carrierNodes(model).length > 0) return { reason: 'the model has other fused attentions' };
+  const packed = withPackedCache(model, report.replaced);
+  if ('reason' in packed) return packed;
+  try {
+    return { caches: await open(packed), packed, report };
+  } catch (error) {
+    if (!(error instanceof MxattnError)) throw error;
+    return { reason: error.message };
+  }
 }
 
 const BACKENDS: readonly string[] = ['auto', 'inplace', 'carrier', 'stock'] satisfies WebBackend[];
@@ -122,6 +189,22 @@ function checkOptions(plan: Schedule, backend: string): void {
   if (missing) {
     throw new MxattnError(
       `the WebGPU kernels do not have precision ${missing}; they have ${names.join(', ')}`,
+    );
+  }
+}
+
+/** @throws MxattnError for a packed cache that there is not. */
+function checkCacheOptions({ kvCache = 'packed', kvCacheFormat }: WebSessionOptions): void {
+  if (kvCache !== 'packed' && kvCache !== 'tensors') {
+    throw new MxattnError(`unknown kvCache "${kvCache as string}"; there are packed, tensors`);
+  }
+  if (kvCacheFormat === undefined) return;
+  if (kvCache === 'tensors') {
+    throw new MxattnError("kvCacheFormat is for packed caches; leave it out, or kvCache: 'tensors'");
+  }
+  if (kvCacheFormat !== CACHE_FORMAT) {
+    throw new MxattnError(
+      `the packed cache on WebGPU is ${CACHE_FORMAT}, not ${kvCacheFormat}; leave kvCacheFormat out`,
     );
   }
 }
@@ -144,6 +227,27 @@ function inplace(
   known.set(device, shared);
   shared.catch(() => known.delete(device));
   return shared;
+}
+
+/** Whether new tokens can be carried to packed caches on a device, tried once. */
+function carriesTokens(
+  ort: typeof Ort,
+  create: (model: Uint8Array) => Promise<Ort.InferenceSession>,
+  device: GPUDevice,
+  attention: InplaceAttention,
+  headSize: number,
+): Promise<string | undefined> {
+  const before = cacheObstacles.get(device);
+  if (before) return before;
+  const obstacle = KvCache.create(device, { batch: 1, heads: 4, kvHeads: 2, headSize, bias: true }).then(
+    (cache) => cacheObstacle(ort, create, attention, cache).finally(() => cache.destroy()),
+  );
+  // Another model may have heads of another size.
+  obstacle.then(
+    () => cacheObstacles.set(device, obstacle),
+    () => {},
+  );
+  return obstacle;
 }
 
 /** Whether ONNX Runtime's fused attention is right on a device, tried once. */

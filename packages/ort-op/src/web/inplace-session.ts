@@ -1,11 +1,11 @@
-import { MxattnError, type Schedule } from '@mxattn/core';
+import { MxattnError, type PrecisionName, type Schedule } from '@mxattn/core';
 import type { InferenceSession } from 'onnxruntime-common';
 import type { Feeds } from '../session/feeds.js';
 import { layerPrecisionNames } from '../session/precision.js';
 import type { SessionReport } from '../session/report.js';
 import { type Fetches, type MxattnRunOptions, runArguments } from '../session/run-options.js';
 import { StockSession } from '../session/stock-session.js';
-import type { DispatchCounts, InplaceAttention } from './inplace-attention.js';
+import type { DispatchCounts, InplaceAttention, RunPlan } from './inplace-attention.js';
 
 /** What a session in place works with. */
 export interface Inplace {
@@ -43,17 +43,22 @@ export class InplaceSession extends StockSession {
     maybeOptions?: MxattnRunOptions,
   ): Promise<InferenceSession.ReturnType> {
     const { options } = runArguments(this.outputNames, fetchesOrOptions, maybeOptions);
-    const { attention, plan, layers } = this.inplace;
-    const precisions = layerPrecisionNames(plan, layers, feeds, options);
-    const before = queues.get(attention) ?? Promise.resolve();
-    const running = before.then(async () => {
-      const start = attention.counts;
-      attention.begin({ precisions });
-      const outputs = await super.run(feeds, fetchesOrOptions, maybeOptions).finally(() => attention.end());
-      await this.count(start, attention.counts, precisions);
-      return outputs;
-    });
-    // The next run starts whatever becomes of this one.
+    const precisions = this.precisions(feeds, options);
+    return this.inTurn(() =>
+      this.recorded({ precisions }, () => super.run(feeds, fetchesOrOptions, maybeOptions)),
+    );
+  }
+
+  /** Those of the layers in a run. */
+  protected precisions(feeds: Feeds, options: MxattnRunOptions): PrecisionName[] {
+    const { plan, layers } = this.inplace;
+    return layerPrecisionNames(plan, layers, feeds, options);
+  }
+
+  /** Does something when all earlier runs on the device have ended, however they did. */
+  protected inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const { attention } = this.inplace;
+    const running = (queues.get(attention) ?? Promise.resolve()).then(work);
     queues.set(
       attention,
       running.catch(() => undefined),
@@ -61,11 +66,21 @@ export class InplaceSession extends StockSession {
     return running;
   }
 
+  /** Runs the model with its attentions computed as planned. */
+  protected async recorded<T>(run: RunPlan, model: () => Promise<T>): Promise<T> {
+    const { attention } = this.inplace;
+    const start = attention.counts;
+    attention.begin(run);
+    const outputs = await model().finally(() => attention.end());
+    await this.count(start, attention.counts, run);
+    return outputs;
+  }
+
   /** @throws MxattnError where some attention was computed in another way than the session promises. */
   private async count(
     start: DispatchCounts,
     now: DispatchCounts,
-    precisions: readonly string[],
+    { precisions, packed }: RunPlan,
   ): Promise<void> {
     let dispatched = now.inPlace - start.inPlace;
     this.counts.inPlace += dispatched;
@@ -74,6 +89,7 @@ export class InplaceSession extends StockSession {
       if (added === 0) continue;
       dispatched += added;
       this.counts.left[reason] = (this.counts.left[reason] ?? 0) + added;
+      if (packed) throw new MxattnError(`an attention to a packed cache could not be computed: ${reason}`);
       const wrong = await this.inplace.fallbackObstacle();
       if (wrong) throw new MxattnError(`an attention was left to ONNX Runtime: ${reason}; but ${wrong}`);
     }

@@ -98,7 +98,7 @@ export class KvCache {
 
   /** Tokens that {@link unpack} writes for each head: the length, in whole panels of 32. */
   get unpackedTokens(): number {
-    return Math.ceil(this.tokens / BLOCK) * BLOCK;
+    return unpackedTokens(this.tokens);
   }
 
   /**
@@ -302,6 +302,11 @@ export class KvCache {
       combined: bindings(uniform, partial, output, sinks),
     };
   }
+}
+
+/** Tokens in whole panels. */
+export function unpackedTokens(length: number): number {
+  return Math.ceil(length / BLOCK) * BLOCK;
 }
 
 function servedGroups({ heads, kvHeads }: KvCacheShape): number {
