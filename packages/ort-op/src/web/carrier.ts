@@ -4,6 +4,7 @@ import { packedLayer } from '../rewrite/index.js';
 import type { Dispatch, Program } from '../webgpu/inplace/index.js';
 import type { AttentionBuffers, Extras } from '../webgpu/plan.js';
 import type { OperandLayouts } from '../webgpu/problem.js';
+import type { NodeFeatures } from './carrier-nodes.js';
 
 /**
  * ONNX Runtime's programs for fused attention, by the labels of their shader modules: one for many queries, a pair for few.
@@ -33,6 +34,7 @@ const operands = {
   present_value: 'storage, read array<vec4<f32>>',
   seqlens_k: 'storage, read array<i32>',
   attention_bias: 'storage, read array<f32>',
+  head_sink: 'storage, read array<f32>',
   uniforms: 'uniform Uniforms',
 };
 const output = 'storage, read_write array<vec4<f32>>';
@@ -81,6 +83,7 @@ const knownPrograms: Readonly<Record<string, readonly KnownProgram[]>> = {
         input: 'storage, read array<vec4<f32>>',
         metadata: 'storage, read array<vec2<f32>>',
         seqlens_k: operands.seqlens_k,
+        head_sink: operands.head_sink,
         output,
         uniforms: operands.uniforms,
       },
@@ -98,26 +101,33 @@ export const carrierLayouts: OperandLayouts = { query: 'BSHD', key: 'BHSD', valu
 export interface CarriedAttention {
   readonly spec: AttentionSpec;
   readonly extras: Extras;
-  readonly buffers: Omit<AttentionBuffers, 'output'>;
+  readonly buffers: Omit<AttentionBuffers, 'output' | 'sinks'>;
 }
 
+/** Where a dispatch of `whole` or `combination` puts the attention's output, and the sinks it adds. */
+export type CarriedEnd = Pick<AttentionBuffers, 'output' | 'sinks'>;
+
 /** The attention of a dispatch of {@link carrierPrograms} `whole` or `parts`, or why it is left to ONNX Runtime. */
-export function carriedAttention(dispatch: Dispatch): CarriedAttention | string {
+export function carriedAttention(
+  dispatch: Dispatch,
+  { softcap, sinks, equalLengths }: NodeFeatures,
+): CarriedAttention | string {
   const causal = isCausal(dispatch.program);
   if (typeof causal === 'string') return causal;
   const sizes = carriedSizes(dispatch);
   if (typeof sizes === 'string') return sizes;
   const { bias, ...rest } = sizes;
   // Entries of a batch may then have fewer keys, each its own number.
-  if (dispatch.buffer('seqlens_k') && rest.batch !== 1)
-    return 'entries of the batch have lengths of their own';
+  if (dispatch.buffer('seqlens_k') && rest.batch !== 1 && !equalLengths) {
+    return 'entries of the batch may have lengths of their own';
+  }
   const query = whole(dispatch.buffer('q'));
   const key = whole(dispatch.buffer('present_key'));
   const value = whole(dispatch.buffer('present_value'));
   if (!query || !key || !value) return 'its buffers are parts of others';
   return {
-    spec: attentionSpec({ ...rest, causal }),
-    extras: { biasStrides: bias?.strides ?? null, sinks: false },
+    spec: attentionSpec({ ...rest, causal, softcap }),
+    extras: { biasStrides: bias?.strides ?? null, sinks },
     buffers: { query, key, value, ...(bias ? { bias: bias.buffer } : {}) },
   };
 }
@@ -195,11 +205,14 @@ function carriedSizes(dispatch: Dispatch) {
   return { ...sizes, bias: buffer && { buffer, strides } };
 }
 
-/** The buffer that a dispatch of `whole` or `combination` writes the attention's output to, or why it is not known. */
-export function carriedOutput(dispatch: Dispatch): GPUBuffer | string {
+/** The end of an attention in a dispatch of `whole` or `combination`, or why it is not known. */
+export function carriedEnd(dispatch: Dispatch): CarriedEnd | string {
   const known = knownProgram(dispatch.program);
   if (typeof known === 'string') return known;
-  return whole(dispatch.buffer('output')) ?? 'its buffers are parts of others';
+  const output = whole(dispatch.buffer('output'));
+  const sinks = whole(dispatch.buffer('head_sink'));
+  if (!output || sinks === null) return 'its buffers are parts of others';
+  return { output, ...(sinks ? { sinks } : {}) };
 }
 
 /** Whether a program masks the keys behind each query, or why it is not known well enough to be replaced. */

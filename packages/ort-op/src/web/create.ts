@@ -14,7 +14,16 @@ import { StockSession } from '../session/stock-session.js';
 import type { MxattnSession } from '../session/types.js';
 import { KvCache } from '../webgpu/kv-cache.js';
 import { webgpuRecipes } from '../webgpu/operand-format.js';
-import { carrierNodes, carrierOf, hasBias, nodeObstacle } from './carrier-nodes.js';
+import {
+  carrierNodes,
+  carrierOf,
+  hasBias,
+  hasSinks,
+  type NodeFeatures,
+  nodeFeatures,
+  nodeObstacle,
+  softcapOf,
+} from './carrier-nodes.js';
 import { type AdapterDevice, requestDevice } from './device.js';
 import { CACHE_FORMAT, InplaceAttention } from './inplace-attention.js';
 import { InplaceSession } from './inplace-session.js';
@@ -78,8 +87,11 @@ export async function createSession(
   const original = readModel(bytes);
   const { model, report } = convertModel(original, { target: 'contrib', crossAttention });
   const nodes = carrierNodes(model);
+  const ours = new Set(report.replaced.flatMap((_, layer) => carrierOf(nodes, layer) ?? []));
   const shared = backend === 'carrier' ? undefined : await inplace(ort, create, device, adapterInfo);
-  const obstacle = shared ? (shared.obstacle ?? nodes.map(nodeObstacle).find(Boolean)) : 'not asked for';
+  const obstacle = shared
+    ? (shared.obstacle ?? nodes.map((node) => nodeObstacle(node, ours)).find(Boolean))
+    : 'not asked for';
   if (obstacle !== undefined && backend === 'inplace') {
     throw new MxattnError(`attention cannot run in place in onnxruntime-web: ${obstacle}`);
   }
@@ -92,7 +104,10 @@ export async function createSession(
   }
   if (!shared || obstacle !== undefined) {
     const reason = `not in place: ${obstacle}`;
-    const wrong = await carrier(ort, create, device);
+    const capped = [...ours].some((node) => softcapOf(node) !== 0);
+    const wrong = capped
+      ? "ONNX Runtime's own fused attention leaves out the soft cap"
+      : await carrier(ort, create, device);
     if (wrong === undefined) {
       return new StockSession(await create(writeModel(model)), { backend: 'carrier', reason, ...report });
     }
@@ -124,7 +139,7 @@ export async function createSession(
     );
     return new PackedSession(
       await create(writeModel(packed.model)),
-      { attention, plan, layers: packed.layers.length, fallbackObstacle },
+      { attention, plan, nodes: packed.attentions.map(() => PACKED_NODE), fallbackObstacle },
       caches,
       { inputs: modelInputs(original), outputs: modelOutputs(original) },
       { backend: 'inplace', kvCache: 'packed', kvCacheFormats: [CACHE_FORMAT], ...report },
@@ -135,13 +150,14 @@ export async function createSession(
     report.replaced.flatMap(({ headSize, valueHeadSize }, layer) => {
       const node = carrierOf(nodes, layer);
       if (!node || headSize === undefined || headSize !== valueHeadSize) return [];
-      const shape = { headSize, valueHeadSize, softcap: false, bias: hasBias(node), sinks: false };
+      const kind = { softcap: softcapOf(node) > 0, bias: hasBias(node), sinks: hasSinks(node) };
+      const shape = { headSize, valueHeadSize, ...kind };
       return plan.precisions.map((name) => attention.prepare(shape, name));
     }),
   );
   return new InplaceSession(
     session,
-    { attention, plan, layers: nodes.length, fallbackObstacle },
+    { attention, plan, nodes: nodeFeatures(nodes, ours), fallbackObstacle },
     {
       backend: 'inplace',
       ...(cached ? { kvCache: 'tensors', kvCacheReason: cached.reason } : {}),
@@ -176,6 +192,9 @@ async function packedCache(
     return { reason: error.message };
   }
 }
+
+/** Its dispatches say all that is not known from the model. */
+const PACKED_NODE: NodeFeatures = { softcap: 0, sinks: false, equalLengths: true };
 
 const BACKENDS: readonly string[] = ['auto', 'inplace', 'carrier', 'stock'] satisfies WebBackend[];
 

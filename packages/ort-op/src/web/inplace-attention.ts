@@ -9,15 +9,17 @@ import type { OperandLayouts } from '../webgpu/problem.js';
 import { type ShapeClass, shapeClass } from '../webgpu/shape-class.js';
 import { encode, type Step } from '../webgpu/steps.js';
 import {
+  type CarriedEnd,
   carriedAdditions,
   carriedAttention,
+  carriedEnd,
   carriedLayer,
-  carriedOutput,
   carriedTokens,
   carrierLayouts,
   carrierPrograms,
   copyProgram,
 } from './carrier.js';
+import type { NodeFeatures } from './carrier-nodes.js';
 
 /** How often the attentions of a session ran where. */
 export interface DispatchCounts {
@@ -31,6 +33,8 @@ export interface DispatchCounts {
 export interface RunPlan {
   /** By layer, in the order of their dispatches. */
   readonly precisions: readonly PrecisionName[];
+  /** What the attentions are beyond what their programs show, likewise. */
+  readonly nodes?: readonly NodeFeatures[];
   /** Where the past tokens of a model's attentions are, by layer, if they are not in its tensors. */
   readonly packed?: readonly PackedLayer[];
   /** Changes an attention before it is computed, for tests. */
@@ -43,8 +47,8 @@ export interface PackedLayer {
   readonly cache: KvCache;
 }
 
-/** An attention whose first program was taken over, until the second one tells where its output goes. */
-type Begun = (output: GPUBuffer) => readonly Step[];
+/** An attention whose first program was taken over, until the second one tells where it ends. */
+type Begun = (end: CarriedEnd) => readonly Step[];
 
 /** Scratch buffers have room for lengths up to the next multiple of this, so that a growing cache seldom needs new ones. */
 const LENGTH_STEP = 1024;
@@ -52,6 +56,7 @@ const LENGTH_STEP = 1024;
 const MOST_PLANS = 16;
 /** How a packed cache holds keys and values, and the precision that reads it as it is. */
 export const CACHE_FORMAT = 'mxfp4';
+const NO_FEATURES: NodeFeatures = { softcap: 0, sinks: false, equalLengths: false };
 const NO_ADDITIONS = 'its new keys and values are not known';
 
 /**
@@ -90,10 +95,10 @@ export class InplaceAttention {
         return typeof this.additions !== 'string';
       },
       [carrierPrograms.whole]: (dispatch, record) => {
-        const output = carriedOutput(dispatch);
+        const end = carriedEnd(dispatch);
         const attention = this.attentionOf(dispatch);
-        if (typeof attention === 'string' || typeof output === 'string') return false;
-        record((pass) => encode(this.device, pass, attention(output)));
+        if (typeof attention === 'string' || typeof end === 'string') return false;
+        record((pass) => encode(this.device, pass, attention(end)));
         return true;
       },
       [carrierPrograms.parts]: (dispatch) => {
@@ -104,9 +109,9 @@ export class InplaceAttention {
       [carrierPrograms.combination]: (dispatch, record) => {
         const { begun } = this;
         this.begun = undefined;
-        const output = carriedOutput(dispatch);
-        if (!begun || typeof output === 'string') return false;
-        record((pass) => encode(this.device, pass, begun(output)));
+        const end = carriedEnd(dispatch);
+        if (!begun || typeof end === 'string') return false;
+        record((pass) => encode(this.device, pass, begun(end)));
         return true;
       },
     });
@@ -178,16 +183,17 @@ export class InplaceAttention {
   }
 
   private planned(dispatch: Dispatch, run: RunPlan): Begun | string {
-    const { precisions, change = (spec) => spec } = run;
+    const { precisions, nodes = [], change = (spec) => spec } = run;
     const layer = carriedLayer(dispatch);
     if (layer !== undefined) return this.continued(dispatch, layer, run);
-    const name = precisions[this.dispatched++] ?? precisions.at(-1)!;
-    const found = carriedAttention(dispatch);
+    const number = this.dispatched++;
+    const name = precisions[number] ?? precisions.at(-1)!;
+    const found = carriedAttention(dispatch, nodes[number] ?? nodes.at(-1) ?? NO_FEATURES);
     if (typeof found === 'string') return found;
     const { extras, buffers } = found;
     const plan = this.planFor(change(found.spec), extras, name, carrierLayouts);
     if (typeof plan === 'string') return plan;
-    return (output) => plan.steps({ ...buffers, output });
+    return (end) => plan.steps({ ...buffers, ...end });
   }
 
   /** An attention to a packed cache. */
@@ -206,7 +212,7 @@ export class InplaceAttention {
     if (count === 1 && name === CACHE_FORMAT) {
       const [batch, head, , step] = bias?.strides ?? [0, 0, 0, 0];
       const buffers = { query, key, value, ...(bias ? { bias: bias.buffer } : {}) };
-      return (output) => cache.step({ ...buffers, output }, [batch, head, step]);
+      return (end) => cache.step({ ...buffers, ...end }, [batch, head, step]);
     }
     const past = cache.length;
     const { causal, windowLeft } = attention;
@@ -226,12 +232,12 @@ export class InplaceAttention {
     const append = cache.append(key, value, count, 'BSHD');
     const buffers = { query, ...(bias ? { bias: bias.buffer } : {}) };
     // What is new is there as it was.
-    if (past === 0) return (output) => [...append, ...plan.steps({ ...buffers, key, value, output })];
+    if (past === 0) return (end) => [...append, ...plan.steps({ ...buffers, key, value, ...end })];
     const all = this.unpacked.of(cache);
-    return (output) => [
+    return (end) => [
       ...append,
       cache.unpack(all.key, all.value),
-      ...plan.steps({ ...buffers, ...all, output }),
+      ...plan.steps({ ...buffers, ...all, ...end }),
     ];
   }
 
@@ -241,7 +247,7 @@ export class InplaceAttention {
     name: PrecisionName,
     layouts: OperandLayouts,
   ): AttentionPlan | string {
-    const shape = shapeClass(spec, { bias: extras.biasStrides !== null, sinks: false });
+    const shape = shapeClass(spec, { bias: extras.biasStrides !== null, sinks: extras.sinks });
     const kind = kernelKey(shape, name);
     const kernels = this.kernels.get(kind);
     if (!kernels) {
