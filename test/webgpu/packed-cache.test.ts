@@ -23,7 +23,10 @@ const WEIGHT_ERROR = 0.03;
 type Session = Awaited<ReturnType<typeof createSession>>;
 type Outputs = Readonly<Record<string, Tensor>>;
 
-describe.skipIf(typeof description === 'string')('packed cache in onnxruntime-web', () => {
+// Compiling takes most of the time on a processor.
+const options = { timeout: 300_000 };
+
+describe.skipIf(typeof description === 'string')('packed cache in onnxruntime-web', options, () => {
   let device: GPUDevice;
   let shared: Pick<WebSessionOptions, 'ort' | 'device' | 'adapterInfo' | 'backend'>;
 
@@ -208,7 +211,8 @@ describe.skipIf(typeof description === 'string')('packed cache in onnxruntime-we
     await expect(both.run(2, 2, true)).rejects.toThrow(
       /give them one by one, or create the session with kvCache/,
     );
-    await expect(both.run(1, 3, true)).rejects.toThrow(/this key\/value cache is spoilt/);
+    // Nothing was appended.
+    await both.run(1, 3, true);
     // Of one sequence, several tokens.
     const sequence = new Sequence(session, 1, [3]);
     for (const count of [5, 4, 1]) {

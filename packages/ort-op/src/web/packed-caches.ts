@@ -24,7 +24,7 @@ export interface PackedRun {
   readonly layers: readonly PackedLayer[];
   /** The `present` tensors that were asked for. To be called once, when the run has succeeded. */
   finish(names: readonly string[]): Map<string, Tensor>;
-  /** To be called once, when the run has failed: the cache is spoilt. */
+  /** To be called once, when the run has failed: a cache that it has appended to is spoilt. */
   fail(): void;
 }
 
@@ -78,9 +78,15 @@ export class PackedCaches {
       finish: (names) => {
         shared.cache.checkLengths();
         shared.busy = false;
-        return new Map(names.map((name) => [name, tensors.present(shared, name, batch)]));
+        const present = new Map(names.map((name) => [name, tensors.present(shared, name, batch)]));
+        if (shared.tensors === 0) shared.cache.release();
+        return present;
       },
-      fail: () => spoil(shared),
+      fail: () => {
+        const unchanged = shared.cache.layers.every((layer) => layer.length === length);
+        if (unchanged && shared.tensors > 0) shared.busy = false;
+        else spoil(shared);
+      },
     };
   }
 

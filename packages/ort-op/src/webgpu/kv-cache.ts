@@ -18,6 +18,8 @@ export interface KvCacheShape {
   readonly windowLeft?: number;
   /** Whether something is added to the scores; default no. */
   readonly bias?: boolean;
+  /** Whether each query head has one extra score; default no. */
+  readonly sinks?: boolean;
 }
 
 /** Operands of one decoding step, all float32. */
@@ -28,7 +30,7 @@ export interface TokenBuffers {
   /** [batch, kvHeads, headSize]; value as well. */
   readonly key: GPUBuffer;
   readonly value: GPUBuffer;
-  /** One extra score for each query head, in nats. */
+  /** One extra score for each query head, in nats, for a cache with sinks. */
   readonly sinks?: GPUBuffer;
   /** What is added to the scores, for a cache with a bias. */
   readonly bias?: GPUBuffer;
@@ -77,7 +79,13 @@ export class KvCache {
     if (heads % kvHeads !== 0) {
       throw new MxattnError(`packed cache: kvHeads (${kvHeads}) does not divide heads (${heads})`);
     }
-    const shape = { scale: 1 / Math.sqrt(headSize), windowLeft: UNLIMITED, bias: false, ...init };
+    const shape = {
+      scale: 1 / Math.sqrt(headSize),
+      windowLeft: UNLIMITED,
+      bias: false,
+      sinks: false,
+      ...init,
+    };
     return new KvCache(device, shape, await compileAll(device, shape));
   }
 
@@ -157,7 +165,7 @@ export class KvCache {
       },
       {
         name: 'combine',
-        pipeline: buffers.sinks ? pipelines.combineSinks : pipelines.combine,
+        pipeline: pipelines.combine,
         bindings: combined,
         workgroups: [headSize / 32, keyHeads, groups],
       },
@@ -299,7 +307,7 @@ export class KvCache {
         partial,
         this.shape.bias ? bias : undefined,
       ),
-      combined: bindings(uniform, partial, output, sinks),
+      combined: bindings(uniform, partial, output, this.shape.sinks ? sinks : undefined),
     };
   }
 }
@@ -313,15 +321,14 @@ function servedGroups({ heads, kvHeads }: KvCacheShape): number {
   return Math.ceil(heads / kvHeads / DECODE_HEADS);
 }
 
-async function compileAll(device: GPUDevice, { headSize, bias }: Required<KvCacheShape>) {
-  const [append, unpack, decoded, combined, combinedSinks] = await compiled(device, [
+async function compileAll(device: GPUDevice, { headSize, bias, sinks }: Required<KvCacheShape>) {
+  const [append, unpack, decoded, combined] = await compiled(device, [
     appendTokens(headSize),
     unpackTokens(headSize),
     decode(headSize, bias),
-    combine(headSize, false),
-    combine(headSize, true),
+    combine(headSize, sinks),
   ]);
-  return { append, unpack, decode: decoded, combine: combined, combineSinks: combinedSinks };
+  return { append, unpack, decode: decoded, combine: combined };
 }
 
 type Parts = ReturnType<typeof allocate>;
