@@ -70,10 +70,11 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
       kvHeads,
       headSize,
       ...(windowLeft === undefined ? {} : { windowLeft }),
-      ...(biased ? { bias: true } : {}),
+      ...(biased ? { bias: true, sinks: true } : {}),
     });
     // A hidden key, one that all but is, and numbers; for each query head its own.
     const bias = normal(heads * total, 3);
+    const sinks = normal(heads, 4) as Float32Array<ArrayBuffer>;
     for (let h = 0; h < heads; h++) {
       bias[h * total] = -Infinity;
       bias[h * total + 1] = -3.4028234663852886e38;
@@ -88,7 +89,7 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
       key: buffer(kvHeads * headSize),
       value: buffer(kvHeads * headSize),
       output: buffer(heads * headSize),
-      ...(biased ? { bias: buffer(bias as Float32Array<ArrayBuffer>) } : {}),
+      ...(biased ? { bias: buffer(bias as Float32Array<ArrayBuffer>), sinks: buffer(sinks) } : {}),
     };
     for (let length = filled + 1; length <= total; length++) {
       const query = normal(heads * headSize, 100 + length);
@@ -119,7 +120,7 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
           query,
           key: part(keys, length),
           value: cachedValues(part(values, length), kvHeads, length, headSize),
-          ...(biased ? { bias: biasOf(bias, heads, total, length) } : {}),
+          ...(biased ? { bias: biasOf(bias, heads, total, length), sinks } : {}),
         },
         spec,
         { ...mxfp4, value: null, softmax: conventional(null) },
