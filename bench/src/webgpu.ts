@@ -216,16 +216,14 @@ async function decodeRows(
   const steps: (readonly Step[])[] = [];
   const opened: KvCache[] = [];
   for (let i = 0; i < caches; i++) {
-    const cache = await KvCache.create(device, { batch: 1, heads, kvHeads, headSize, capacity: keyLength });
+    const cache = await KvCache.create(device, { batch: 1, heads, kvHeads, headSize });
     opened.push(cache);
-    const filling = cache.fill(keys, values, keyLength - 1);
     const encoder = device.createCommandEncoder();
     const pass = encoder.beginComputePass();
-    encode(device, pass, filling.steps);
+    encode(device, pass, cache.append(keys, values, keyLength - 1));
     pass.end();
     device.queue.submit([encoder.finish()]);
     await device.queue.onSubmittedWorkDone();
-    filling.release();
     steps.push(
       cache.step({
         query: operand(device, heads * headSize),

@@ -1,21 +1,11 @@
 /// <reference types="@webgpu/types" />
 import { useSoftwareVulkan } from '@mxattn/browser';
-import {
-  attentionSpec,
-  type BlockScheme,
-  conventional,
-  dequantizeBlocks,
-  emulateAttention,
-  MxattnError,
-  quantizeBlocks,
-  recipes,
-  tensorView,
-  toF16,
-} from '@mxattn/core';
+import { attentionSpec, conventional, emulateAttention, MxattnError, recipes, toF16 } from '@mxattn/core';
 import { encode, KvCache, type Step } from '@mxattn/ort-op/webgpu';
 import { describeGpu, openGpu } from '@mxattn/ort-op/webgpu-node';
 import { describe, expect, it } from 'vitest';
 import { normal, relativeError } from '../conformance/random.js';
+import { cachedKeys, cachedValues, tokensBetween } from './cached-operands.js';
 import { readHalves, rounded } from './halves.js';
 
 if (process.env.MXATTN_GPU === undefined) useSoftwareVulkan();
@@ -61,43 +51,19 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
     return data;
   }
 
-  /** The first tokens of each head. */
-  function tokens(data: Float32Array, heads: number, total: number, count: number, size: number) {
-    const part = new Float32Array(heads * count * size);
-    for (let h = 0; h < heads; h++) {
-      part.set(data.subarray(h * total * size, (h * total + count) * size), h * count * size);
-    }
-    return part;
-  }
-
-  /** Values as the cache has them: whole panels quantised, the newest tokens as they are. */
-  function cached(values: Float32Array, heads: number, length: number, size: number): Float32Array {
-    const view = tensorView({ batch: 1, heads, sequence: length, channels: size }, 'BHSD', 'sequence');
-    const quantised = quantizeBlocks(values, view, mxfp4.value as BlockScheme);
-    const result = dequantizeBlocks(quantised, view, values.slice());
-    for (let h = 0; h < heads; h++) {
-      const newest = (h * length + (length - (length % 32))) * size;
-      result.set(values.subarray(newest, (h + 1) * length * size), newest);
-    }
-    return result;
+  function biasOf(bias: Float32Array, heads: number, total: number, length: number) {
+    return { data: tokensBetween(bias, heads, total, 0, length, 1), dims: [1, heads, 1, length] as const };
   }
 
   it.each([
-    { heads: 8, kvHeads: 2, headSize: 64, filled: 70, steps: 28, elementType: 'float32' as const },
-    { heads: 4, kvHeads: 4, headSize: 64, filled: 0, steps: 3, elementType: 'float32' as const },
-    { heads: 12, kvHeads: 2, headSize: 128, filled: 250, steps: 8, elementType: 'float32' as const },
-    {
-      heads: 4,
-      kvHeads: 1,
-      headSize: 64,
-      filled: 40,
-      steps: 2,
-      windowLeft: 9,
-      elementType: 'float32' as const,
-    },
+    { heads: 8, kvHeads: 2, headSize: 64, filled: 70, steps: 28 },
+    { heads: 4, kvHeads: 4, headSize: 64, filled: 0, steps: 3 },
+    { heads: 12, kvHeads: 2, headSize: 128, filled: 250, steps: 8 },
+    { heads: 4, kvHeads: 1, headSize: 64, filled: 40, steps: 2, windowLeft: 9 },
+    { heads: 6, kvHeads: 2, headSize: 64, filled: 40, steps: 2, biased: true },
     { heads: 6, kvHeads: 1, headSize: 64, filled: 62, steps: 4, elementType: 'float16' as const },
   ])('$heads/$kvHeads heads of $headSize after $filled tokens, $elementType', async (shape) => {
-    const { heads, kvHeads, headSize, filled, steps, windowLeft, elementType } = shape;
+    const { heads, kvHeads, headSize, filled, steps, windowLeft, biased, elementType = 'float32' } = shape;
     const halves = elementType === 'float16';
     const numbers = (count: number, seed: number) => {
       const data = normal(count, seed);
@@ -111,27 +77,29 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
       heads,
       kvHeads,
       headSize,
-      capacity: total,
       elementType,
       ...(windowLeft === undefined ? {} : { windowLeft }),
+      ...(biased ? { bias: true, sinks: true } : {}),
     });
+    // A hidden key, one that all but is, and numbers; for each query head its own.
+    const bias = normal(heads * total, 3);
+    const sinks = normal(heads, 4) as Float32Array<ArrayBuffer>;
+    for (let h = 0; h < heads; h++) {
+      bias[h * total] = -Infinity;
+      bias[h * total + 1] = -3.4028234663852886e38;
+    }
     const keys = numbers(kvHeads * total * headSize, 1);
     const values = numbers(kvHeads * total * headSize, 2);
-    const part = (data: Float32Array, count: number) => tokens(data, kvHeads, total, count, headSize);
-    if (filled > 0) {
-      const filling = cache.fill(
-        buffer(stored(part(keys, filled))),
-        buffer(stored(part(values, filled))),
-        filled,
-      );
-      run(filling.steps);
-      filling.release();
-    }
+    const part = (data: Float32Array, count: number) =>
+      tokensBetween(data, kvHeads, total, 0, count, headSize);
+    if (filled > 0)
+      run(cache.append(buffer(stored(part(keys, filled))), buffer(stored(part(values, filled))), filled));
     const buffers = {
       query: buffer(heads * headSize),
       key: buffer(kvHeads * headSize),
       value: buffer(kvHeads * headSize),
       output: buffer(heads * headSize),
+      ...(biased ? { bias: buffer(bias as Float32Array<ArrayBuffer>), sinks: buffer(sinks) } : {}),
     };
     for (let length = filled + 1; length <= total; length++) {
       const query = numbers(heads * headSize, 100 + length);
@@ -147,7 +115,7 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
         }
         device.queue.writeBuffer(buffers[name], 0, stored(token));
       }
-      run(cache.step(buffers));
+      run(cache.step(buffers, [0, total, 1]));
       expect(cache.length).toBe(length);
       const spec = attentionSpec({
         heads,
@@ -158,7 +126,12 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
         window: windowLeft === undefined ? null : { left: windowLeft, right: 0 },
       });
       const expected = emulateAttention(
-        { query, key: part(keys, length), value: cached(part(values, length), kvHeads, length, headSize) },
+        {
+          query,
+          key: part(keys, length),
+          value: cachedValues(part(values, length), kvHeads, length, headSize),
+          ...(biased ? { bias: biasOf(bias, heads, total, length), sinks } : {}),
+        },
         spec,
         { ...mxfp4, value: null, softmax: conventional(null) },
         { arithmetic: 'f32' },
@@ -171,11 +144,63 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
     cache.destroy();
   });
 
-  it('says when it is full, and which heads it takes', async () => {
-    const cache = await KvCache.create(device, { batch: 1, heads: 1, kvHeads: 1, headSize: 64, capacity: 1 });
-    expect(() => cache.fill(buffer(64), buffer(64), 257)).toThrow(/has room for 256 tokens, not 257/);
-    cache.destroy();
-    const other = KvCache.create(device, { batch: 1, heads: 1, kvHeads: 1, headSize: 80, capacity: 1 });
+  it.each([
+    [64, 2],
+    [128, 1],
+  ])('heads of %i: appends many and few, gives them back, forks, grows', async (headSize, kvHeads) => {
+    const shape = { batch: 2, heads: 4, kvHeads, headSize };
+    const heads = 2 * kvHeads;
+    const total = 1030;
+    const keys = normal(heads * total * headSize, 1);
+    const values = normal(heads * total * headSize, 2);
+    const between = (data: Float32Array, begin: number, end: number) =>
+      tokensBetween(data, heads, total, begin, end, headSize);
+    const cache = await KvCache.create(device, shape);
+    let filled = 0;
+    const append = (count: number) => {
+      const end = filled + count;
+      run(cache.append(buffer(between(keys, filled, end)), buffer(between(values, filled, end)), count));
+      filled = end;
+    };
+    const unpacked = async (from: KvCache) => {
+      const rows = from.unpackedTokens;
+      const [key, value] = [buffer(heads * rows * headSize), buffer(heads * rows * headSize)];
+      run([from.unpack(key, value)]);
+      const tokensOf = async (each: GPUBuffer) =>
+        tokensBetween(await read(each), heads, rows, 0, from.length, headSize);
+      return { key: await tokensOf(key), value: await tokensOf(value) };
+    };
+    /** @param longest that its last panel has been. */
+    const expectTokens = async (from: KvCache, length: number, longest = length) => {
+      expect(from.length).toBe(length);
+      const { key, value } = await unpacked(from);
+      expect(relativeError(key, cachedKeys(between(keys, 0, length), heads, length, headSize))).toBeLessThan(
+        1e-5,
+      );
+      const expected = cachedValues(between(values, 0, longest), heads, longest, headSize);
+      expect(relativeError(value, tokensBetween(expected, heads, longest, 0, length, headSize))).toBeLessThan(
+        1e-7,
+      );
+    };
+    for (const count of [7, 1, 20, 4, 33, 70, 9]) {
+      append(count);
+      await expectTokens(cache, filled);
+    }
+    const forked = [cache.fork(140), cache.fork(50), cache.fork(64)] as const;
+    append(total - filled);
+    await expectTokens(cache, filled);
+    await expectTokens(forked[0], 140);
+    // The panel was full already.
+    await expectTokens(forked[1], 50, 64);
+    await expectTokens(forked[2], 64);
+    for (const each of [cache, ...forked]) each.destroy();
+  });
+
+  it('says which heads it takes, and when the device has no room', async () => {
+    const other = KvCache.create(device, { batch: 1, heads: 1, kvHeads: 1, headSize: 80 });
     await expect(other).rejects.toThrow(MxattnError);
+    const cache = await KvCache.create(device, { batch: 1, heads: 1, kvHeads: 1, headSize: 64 });
+    expect(() => cache.append(buffer(64), buffer(64), 2 ** 28)).toThrow(/the device has at most \d+/);
+    cache.destroy();
   });
 });

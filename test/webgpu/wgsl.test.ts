@@ -49,10 +49,9 @@ function kernelsOf(shape: ShapeClass): kernels.Kernel[] {
           kernels.topValueScales(shape, mxfp8),
           kernels.halveValues(shape),
           kernels.attendMatrix(shape, true),
-          kernels.cacheKeys(shape.headSize),
-          kernels.cacheValues(shape.headSize, shape.elementType),
-          kernels.appendToken(shape.headSize, shape.elementType),
-          kernels.decode(shape.headSize),
+          kernels.appendTokens(shape.headSize, shape.elementType),
+          kernels.unpackTokens(shape.headSize),
+          kernels.decode(shape.headSize, shape.elementType, shape.bias),
           kernels.combine(shape.headSize, shape.elementType, true),
         ]
       : []),

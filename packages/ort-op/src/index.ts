@@ -39,9 +39,9 @@ export {
   withPrecisions,
 } from './rewrite/index.js';
 export type { KvCacheFormat } from './session/cache-format.js';
+export { kvCacheBytes } from './session/cache-tensors.js';
 export { createSession } from './session/create.js';
 export type { SessionDevice } from './session/device.js';
-export { kvCacheBytes } from './session/kv-cache.js';
 export type { MxattnSessionOptions, SessionBackend } from './session/options.js';
 export type { SessionReport } from './session/report.js';
 export type { Fetches, MxattnRunOptions } from './session/run-options.js';

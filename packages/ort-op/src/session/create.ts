@@ -13,8 +13,8 @@ import { addon, type NativeSession } from '../native/addon.js';
 import { nativeRecipes } from '../native/backend.js';
 import { addonStatus, chooseIsa } from '../native/isa.js';
 import {
+  type CachelessModel,
   convertModel,
-  type NativeCacheModel,
   storedSchedule,
   withNativeCache,
   withoutPrecisionDefault,
@@ -151,7 +151,7 @@ function nativeCache(
   plan: Schedule,
   layers: number,
   asked: KvCacheFormat | undefined,
-): (NativeCacheModel & { formats: readonly KvCacheFormat[] }) | undefined {
+): (CachelessModel & { formats: readonly KvCacheFormat[] }) | undefined {
   const formats = cacheFormats(plan, layers, asked);
   const cached = withNativeCache(model);
   return formats && 'model' in cached ? { ...cached, formats } : undefined;

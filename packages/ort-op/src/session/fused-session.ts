@@ -6,6 +6,7 @@ import { precisionInput } from '../rewrite/index.js';
 import { announce } from './announce.js';
 import { type Feeds, nativeFeeds } from './feeds.js';
 import type { KvCaches } from './kv-cache.js';
+import { valueMetadata } from './metadata.js';
 import { layerPrecisions } from './precision.js';
 import type { SessionReport } from './report.js';
 import { type Fetches, type MxattnRunOptions, runArguments } from './run-options.js';
@@ -31,8 +32,8 @@ export class FusedSession implements MxattnSession {
   ) {
     this.inputNames = inputs.map((input) => input.name);
     this.outputNames = outputs.map((output) => output.name);
-    this.inputMetadata = inputs.map(metadata);
-    this.outputMetadata = outputs.map(metadata);
+    this.inputMetadata = inputs.map(valueMetadata);
+    this.outputMetadata = outputs.map(valueMetadata);
     this.announceFallback();
   }
 
@@ -107,8 +108,4 @@ export class FusedSession implements MxattnSession {
   endProfiling(): void {
     this.startProfiling();
   }
-}
-
-function metadata({ name, type, dims }: ValueSignature): InferenceSession.ValueMetadata {
-  return type === undefined ? { name, isTensor: false } : { name, isTensor: true, type, shape: dims };
 }

@@ -14,9 +14,11 @@ export interface SessionReport {
   readonly device?: string;
   /** Build of the CPU kernel, with `native`. */
   readonly isa?: string;
-  /** Where the key/value cache lives; undefined for models without one. */
-  readonly kvCache?: 'native' | 'tensors';
-  /** The formats of a native cache; several where layers differ. */
+  /** Where the key/value cache lives, `packed` being on the GPU of onnxruntime-web; undefined for models without one. */
+  readonly kvCache?: 'native' | 'packed' | 'tensors';
+  /** Why the cache stays tensors in onnxruntime-web. */
+  readonly kvCacheReason?: string;
+  /** The formats of a native or packed cache; several where layers differ. */
   readonly kvCacheFormats?: readonly KvCacheFormat[];
   /** Attentions that run on this package's kernel, in graph order. */
   readonly replaced: readonly AttentionSummary[];

@@ -4,10 +4,10 @@ import type { SessionReport } from './report.js';
 import { type Fetches, type MxattnRunOptions, runArguments } from './run-options.js';
 import type { MxattnSession } from './types.js';
 
-/** An unchanged session of onnxruntime-node, with the report. */
+/** A session of ONNX Runtime itself, with the report. */
 export class StockSession implements MxattnSession {
   constructor(
-    private readonly session: InferenceSession,
+    protected readonly session: InferenceSession,
     readonly report: SessionReport,
   ) {}
 

@@ -1,9 +1,11 @@
 /// <reference types="@webgpu/types" />
 import { type AttentionSpec, attentionSpec } from '@mxattn/core';
+import { packedLayer } from '../rewrite/index.js';
 import type { Dispatch, Program } from '../webgpu/inplace/index.js';
 import type { AttentionBuffers, Extras } from '../webgpu/plan.js';
 import type { OperandLayouts } from '../webgpu/problem.js';
 import type { ElementType } from '../webgpu/shape-class.js';
+import type { NodeFeatures } from './carrier-nodes.js';
 
 /**
  * ONNX Runtime's programs for fused attention, by the labels of their shader modules: one for many queries, a pair for few.
@@ -14,6 +16,9 @@ export const carrierPrograms = {
   parts: 'FlashAttentionDecodeQKV',
   combination: 'FlashAttentionDecodeVxReduce',
 } as const;
+
+/** Before them: new keys and values, [batch, length, heads, size], go to where past ones are. */
+export const copyProgram = 'CopyKVCache';
 
 /** What is known of a program; a new version of ONNX Runtime whose programs differ gets another one of these. */
 interface KnownProgram {
@@ -30,6 +35,7 @@ const operands = {
   present_value: 'storage, read array<vec4<T>>',
   seqlens_k: 'storage, read array<i32>',
   attention_bias: 'storage, read array<T>',
+  head_sink: 'storage, read array<T>',
   uniforms: 'uniform Uniforms',
 };
 const output = 'storage, read_write array<vec4<T>>';
@@ -58,12 +64,27 @@ const knownPrograms: Readonly<Record<string, readonly KnownProgram[]>> = {
       ],
     },
   ],
+  [copyProgram]: [
+    {
+      bindings: {
+        key: operands.q,
+        value: operands.q,
+        seqlen_k: operands.seqlens_k,
+        present_key: output,
+        present_value: output,
+        uniforms: operands.uniforms,
+      },
+      // Not all are scalars, and none is needed.
+      uniforms: '',
+    },
+  ],
   [carrierPrograms.combination]: [
     {
       bindings: {
         input: 'storage, read array<vec4<T>>',
         metadata: 'storage, read array<vec2<f32>>',
         seqlens_k: operands.seqlens_k,
+        head_sink: operands.head_sink,
         output,
         uniforms: operands.uniforms,
       },
@@ -81,67 +102,118 @@ export const carrierLayouts: OperandLayouts = { query: 'BSHD', key: 'BHSD', valu
 export interface CarriedAttention {
   readonly spec: AttentionSpec;
   readonly extras: Extras;
-  readonly buffers: Omit<AttentionBuffers, 'output'>;
+  readonly buffers: Omit<AttentionBuffers, 'output' | 'sinks'>;
 }
 
+/** Where a dispatch of `whole` or `combination` puts the attention's output, and the sinks it adds. */
+export type CarriedEnd = Pick<AttentionBuffers, 'output' | 'sinks'>;
+
 /** The attention of a dispatch of {@link carrierPrograms} `whole` or `parts`, or why it is left to ONNX Runtime. */
-export function carriedAttention(dispatch: Dispatch): CarriedAttention | string {
-  const { program } = dispatch;
-  const causal = isCausal(program);
+export function carriedAttention(
+  dispatch: Dispatch,
+  { softcap, sinks, equalLengths }: NodeFeatures,
+): CarriedAttention | string {
+  const causal = isCausal(dispatch.program);
   if (typeof causal === 'string') return causal;
+  const sizes = carriedSizes(dispatch);
+  if (typeof sizes === 'string') return sizes;
+  const { bias, ...rest } = sizes;
+  // Entries of a batch may then have fewer keys, each its own number.
+  if (dispatch.buffer('seqlens_k') && rest.batch !== 1 && !equalLengths) {
+    return 'entries of the batch may have lengths of their own';
+  }
+  const query = whole(dispatch.buffer('q'));
+  const key = whole(dispatch.buffer('present_key'));
+  const value = whole(dispatch.buffer('present_value'));
+  if (!query || !key || !value) return 'its buffers are parts of others';
+  return {
+    spec: attentionSpec({ ...rest, causal, softcap }),
+    extras: { elementType: elementTypeOf(dispatch.program), biasStrides: bias?.strides ?? null, sinks },
+    buffers: { query, key, value, ...(bias ? { bias: bias.buffer } : {}) },
+  };
+}
+
+/** New tokens of an attention whose past ones are elsewhere. */
+export interface CarriedTokens {
+  readonly layer: number;
+  readonly batch: number;
+  readonly count: number;
+  readonly query: GPUBuffer;
+  readonly bias?: CarriedBias;
+}
+
+/** The layer that a dispatch of `whole` or `parts` stands for, if it is one of {@link withPackedCache}. */
+export function carriedLayer(dispatch: Dispatch): number | undefined {
+  return packedLayer(dispatch.uniform('alpha') ?? 0);
+}
+
+/** What such a dispatch knows of it, or why nothing. */
+export function carriedTokens(dispatch: Dispatch, layer: number): CarriedTokens | string {
+  const known = knownProgram(dispatch.program);
+  if (typeof known === 'string') return known;
+  const sizes = carriedSizes(dispatch);
+  if (typeof sizes === 'string') return sizes;
+  const query = whole(dispatch.buffer('q'));
+  if (!query) return 'its buffers are parts of others';
+  const { batch, queryLength: count, bias } = sizes;
+  return { layer, batch, count, query, ...(bias ? { bias } : {}) };
+}
+
+/** The new keys and values of a dispatch of {@link copyProgram}, or why they are not known. */
+export function carriedAdditions(dispatch: Dispatch): { key: GPUBuffer; value: GPUBuffer } | string {
+  const known = knownProgram(dispatch.program);
+  if (typeof known === 'string') return known;
+  if (!dispatch.program.code.includes('key_indices_t(batch, sequence_id, num_head_id, head_size_id)')) {
+    return `${copyProgram} takes its keys in an unknown order`;
+  }
+  const key = whole(dispatch.buffer('key'));
+  const value = whole(dispatch.buffer('value'));
+  return key && value ? { key, value } : 'its buffers are parts of others';
+}
+
+/** Added to the scores. */
+export interface CarriedBias {
+  readonly buffer: GPUBuffer;
+  /** Steps in elements along [batch, heads, queryLength, keyLength]. */
+  readonly strides: readonly [number, number, number, number];
+}
+
+function carriedSizes(dispatch: Dispatch) {
+  const { program } = dispatch;
   const size = (name: string) => dispatch.uniform(name) ?? program.constants.get(name) ?? Number.NaN;
-  const queryLength = size('new_sequence_length');
-  const keyLength = size('total_sequence_length');
-  const batch = size('batch_size');
-  const heads = size('num_heads');
-  const headSize = program.constants.get('head_size') ?? 4 * size('head_size_vec');
   const [biasBatch, biasHeads, biasKeys] = [0, 1, 3].map((axis) => size(`attn_bias_dim${axis}`)) as [
     number,
     number,
     number,
   ];
-  const kvHeads = heads / size('n_reps');
-  const keyCapacity = size('present_sequence_length');
-  const scale = size('alpha');
-  if ([queryLength, keyLength, batch, headSize, kvHeads, keyCapacity, scale, biasKeys].some(Number.isNaN)) {
-    return 'its sizes are not known when it is recorded';
-  }
-  // Entries of a batch may then have fewer keys, each its own number.
-  if (dispatch.buffer('seqlens_k') && batch !== 1) return 'entries of the batch have lengths of their own';
-  const query = whole(dispatch.buffer('q'));
-  const key = whole(dispatch.buffer('present_key'));
-  const value = whole(dispatch.buffer('present_value'));
-  const bias = whole(dispatch.buffer('attention_bias'));
-  if (!query || !key || !value || bias === null) return 'its buffers are parts of others';
-  const rows = queryLength * biasKeys;
-  const biasStrides = [
-    biasBatch === 1 ? 0 : biasHeads * rows,
-    biasHeads === 1 ? 0 : rows,
-    biasKeys,
-    1,
-  ] as const;
-  return {
-    spec: attentionSpec({
-      batch,
-      heads,
-      kvHeads,
-      queryLength,
-      keyLength,
-      keyCapacity,
-      headSize,
-      scale,
-      causal,
-    }),
-    extras: { elementType: elementTypeOf(program), biasStrides: bias ? biasStrides : null, sinks: false },
-    buffers: { query, key, value, ...(bias ? { bias } : {}) },
+  const heads = size('num_heads');
+  const sizes = {
+    batch: size('batch_size'),
+    heads,
+    kvHeads: heads / size('n_reps'),
+    queryLength: size('new_sequence_length'),
+    keyLength: size('total_sequence_length'),
+    keyCapacity: size('present_sequence_length'),
+    headSize: program.constants.get('head_size') ?? 4 * size('head_size_vec'),
+    scale: size('alpha'),
   };
+  if ([...Object.values(sizes), biasKeys].some(Number.isNaN))
+    return 'its sizes are not known when it is recorded';
+  const buffer = whole(dispatch.buffer('attention_bias'));
+  if (buffer === null) return 'its buffers are parts of others';
+  const rows = sizes.queryLength * biasKeys;
+  const strides = [biasBatch === 1 ? 0 : biasHeads * rows, biasHeads === 1 ? 0 : rows, biasKeys, 1] as const;
+  return { ...sizes, bias: buffer && { buffer, strides } };
 }
 
-/** The buffer that a dispatch of `whole` or `combination` writes the attention's output to, or why it is not known. */
-export function carriedOutput(dispatch: Dispatch): GPUBuffer | string {
+/** The end of an attention in a dispatch of `whole` or `combination`, or why it is not known. */
+export function carriedEnd(dispatch: Dispatch): CarriedEnd | string {
   const known = knownProgram(dispatch.program);
   if (typeof known === 'string') return known;
-  return whole(dispatch.buffer('output')) ?? 'its buffers are parts of others';
+  const output = whole(dispatch.buffer('output'));
+  const sinks = whole(dispatch.buffer('head_sink'));
+  if (!output || sinks === null) return 'its buffers are parts of others';
+  return { output, ...(sinks ? { sinks } : {}) };
 }
 
 /** Whether a program masks the keys behind each query, or why it is not known well enough to be replaced. */

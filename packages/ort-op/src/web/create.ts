@@ -1,20 +1,38 @@
 /// <reference types="@webgpu/types" />
 import { MxattnError, type Schedule, schedule } from '@mxattn/core';
 import type * as Ort from 'onnxruntime-common';
-import { readModel, writeModel } from '../model/index.js';
-import { convertModel } from '../rewrite/index.js';
+import { type ModelProto, modelInputs, modelOutputs, readModel, writeModel } from '../model/index.js';
+import {
+  type ConversionReport,
+  convertModel,
+  type PackedCacheModel,
+  withPackedCache,
+} from '../rewrite/index.js';
+import { cacheFormats } from '../session/cache-format.js';
 import { sessionSchedule } from '../session/precision.js';
 import { StockSession } from '../session/stock-session.js';
 import type { MxattnSession } from '../session/types.js';
 import { F16 } from '../webgpu/features.js';
+import { KvCache } from '../webgpu/kv-cache.js';
 import { webgpuRecipes } from '../webgpu/operand-format.js';
 import type { ElementType } from '../webgpu/shape-class.js';
-import { carrierNodes, carrierOf, hasBias, nodeObstacle } from './carrier-nodes.js';
+import {
+  carrierNodes,
+  carrierOf,
+  hasBias,
+  hasSinks,
+  type NodeFeatures,
+  nodeFeatures,
+  nodeObstacle,
+  softcapOf,
+} from './carrier-nodes.js';
 import { type AdapterDevice, requestDevice } from './device.js';
-import { InplaceAttention } from './inplace-attention.js';
+import { CACHE_FORMAT, InplaceAttention } from './inplace-attention.js';
 import { InplaceSession } from './inplace-session.js';
 import type { WebBackend, WebSessionOptions } from './options.js';
-import { carrierObstacle, inplaceObstacle } from './self-test.js';
+import { PackedCaches } from './packed-caches.js';
+import { PackedSession } from './packed-session.js';
+import { cacheObstacle, carrierObstacle, inplaceObstacle } from './self-test.js';
 
 /** What is known of a device that sessions share. */
 interface Shared {
@@ -24,6 +42,7 @@ interface Shared {
 }
 
 const known = new WeakMap<GPUDevice, Shared>();
+const cacheObstacles = new WeakMap<GPUDevice, Promise<string | undefined>>();
 const carriers = new WeakMap<GPUDevice, Promise<string | undefined>>();
 let requested: Promise<AdapterDevice> | undefined;
 
@@ -47,11 +66,14 @@ export async function createSession(
     precision,
     schedule: asked,
     backend = 'auto',
-    crossAttention,
+    crossAttention = false,
+    kvCache,
+    kvCacheFormat,
     ...stock
   } = options;
   const plan = sessionSchedule(options) ?? schedule('f32');
   checkOptions(plan, backend);
+  checkCacheOptions(options);
   const { device, adapterInfo = device.adapterInfo } = given
     ? { device: given, adapterInfo: givenInfo }
     : await sharedDevice();
@@ -64,15 +86,16 @@ export async function createSession(
   if (backend === 'stock') {
     return new StockSession(await create(bytes), { backend: 'stock', replaced: [], left: [] });
   }
-  const { model, report } = convertModel(readModel(bytes), {
-    target: 'contrib',
-    crossAttention: crossAttention ?? false,
-  });
+  const original = readModel(bytes);
+  const { model, report } = convertModel(original, { target: 'contrib', crossAttention });
   const nodes = carrierNodes(model);
+  const ours = new Set(report.replaced.flatMap((_, layer) => carrierOf(nodes, layer) ?? []));
   const types = new Set<ElementType>(report.replaced.map(({ elementType }) => elementType));
   if (types.size === 0) types.add('float32');
   const shared = backend === 'carrier' ? undefined : await inplace(ort, create, device, adapterInfo, types);
-  const obstacle = shared ? (shared.obstacle ?? nodes.map(nodeObstacle).find(Boolean)) : 'not asked for';
+  const obstacle = shared
+    ? (shared.obstacle ?? nodes.map((node) => nodeObstacle(node, ours)).find(Boolean))
+    : 'not asked for';
   if (obstacle !== undefined && backend === 'inplace') {
     throw new MxattnError(`attention cannot run in place in onnxruntime-web: ${obstacle}`);
   }
@@ -85,7 +108,10 @@ export async function createSession(
   }
   if (!shared || obstacle !== undefined) {
     const reason = `not in place: ${obstacle}`;
-    const wrong = await carrier(ort, create, device);
+    const capped = [...ours].some((node) => softcapOf(node) !== 0);
+    const wrong = capped
+      ? "ONNX Runtime's own fused attention leaves out the soft cap"
+      : await carrier(ort, create, device);
     if (wrong === undefined) {
       return new StockSession(await create(writeModel(model)), { backend: 'carrier', reason, ...report });
     }
@@ -97,29 +123,83 @@ export async function createSession(
       left: [],
     });
   }
-  const session = await create(writeModel(model));
   const { attention } = shared;
+  const fallbackObstacle = () => carrier(ort, create, device);
+  const hasCache = report.replaced.some((each) => each.hasCache);
+  const cached = hasCache
+    ? await packedCache(original, plan, options, async (packed) => {
+        const obstacle = await carriesTokens(ort, create, device, attention, packed.attentions[0]!.headSize);
+        if (obstacle !== undefined) throw new MxattnError(obstacle);
+        return PackedCaches.create(packed, device, ort);
+      })
+    : undefined;
+  if (cached && 'caches' in cached) {
+    const { caches, packed, report } = cached;
+    await Promise.all(
+      packed.attentions.flatMap(({ headSize, bias }) => {
+        const elementType = 'float32' as const;
+        const shape = { elementType, headSize, valueHeadSize: headSize, softcap: false, bias, sinks: false };
+        return plan.precisions.map((name) => attention.prepare(shape, name));
+      }),
+    );
+    return new PackedSession(
+      await create(writeModel(packed.model)),
+      { attention, plan, nodes: packed.attentions.map(() => PACKED_NODE), fallbackObstacle },
+      caches,
+      { inputs: modelInputs(original), outputs: modelOutputs(original) },
+      { backend: 'inplace', kvCache: 'packed', kvCacheFormats: [CACHE_FORMAT], ...report },
+    );
+  }
+  const session = await create(writeModel(model));
   await Promise.all(
     report.replaced.flatMap(({ elementType, headSize, valueHeadSize }, layer) => {
       const node = carrierOf(nodes, layer);
       if (!node || headSize === undefined || headSize !== valueHeadSize) return [];
-      const shape = {
-        elementType,
-        headSize,
-        valueHeadSize,
-        softcap: false,
-        bias: hasBias(node),
-        sinks: false,
-      };
+      const kind = { softcap: softcapOf(node) > 0, bias: hasBias(node), sinks: hasSinks(node) };
+      const shape = { elementType, headSize, valueHeadSize, ...kind };
       return plan.precisions.map((name) => attention.prepare(shape, name));
     }),
   );
   return new InplaceSession(
     session,
-    { attention, plan, layers: nodes.length, fallbackObstacle: () => carrier(ort, create, device) },
-    { backend: 'inplace', ...report },
+    { attention, plan, nodes: nodeFeatures(nodes, ours), fallbackObstacle },
+    {
+      backend: 'inplace',
+      ...(cached ? { kvCache: 'tensors', kvCacheReason: cached.reason } : {}),
+      ...report,
+    },
   );
 }
+
+/** The model with packed caches, or why its cache stays tensors. */
+async function packedCache(
+  original: ModelProto,
+  plan: Schedule,
+  { kvCache, kvCacheFormat, crossAttention = false }: WebSessionOptions,
+  open: (packed: PackedCacheModel) => Promise<PackedCaches>,
+): Promise<
+  | { readonly reason: string }
+  | { readonly caches: PackedCaches; readonly packed: PackedCacheModel; readonly report: ConversionReport }
+> {
+  if (kvCache === 'tensors') return { reason: 'asked for' };
+  const { model, report } = convertModel(original, { crossAttention });
+  const formats = cacheFormats(plan, report.replaced.length, kvCacheFormat);
+  if (!formats?.every((format) => format === CACHE_FORMAT)) {
+    return { reason: `the attention that decodes is not ${CACHE_FORMAT} in all layers and runs` };
+  }
+  if (carrierNodes(model).length > 0) return { reason: 'the model has other fused attentions' };
+  const packed = withPackedCache(model, report.replaced);
+  if ('reason' in packed) return packed;
+  try {
+    return { caches: await open(packed), packed, report };
+  } catch (error) {
+    if (!(error instanceof MxattnError)) throw error;
+    return { reason: error.message };
+  }
+}
+
+/** Its dispatches say all that is not known from the model. */
+const PACKED_NODE: NodeFeatures = { softcap: 0, sinks: false, equalLengths: true };
 
 const BACKENDS: readonly string[] = ['auto', 'inplace', 'carrier', 'stock'] satisfies WebBackend[];
 
@@ -133,6 +213,22 @@ function checkOptions(plan: Schedule, backend: string): void {
   if (missing) {
     throw new MxattnError(
       `the WebGPU kernels do not have precision ${missing}; they have ${names.join(', ')}`,
+    );
+  }
+}
+
+/** @throws MxattnError for a packed cache that there is not. */
+function checkCacheOptions({ kvCache = 'packed', kvCacheFormat }: WebSessionOptions): void {
+  if (kvCache !== 'packed' && kvCache !== 'tensors') {
+    throw new MxattnError(`unknown kvCache "${kvCache as string}"; there are packed, tensors`);
+  }
+  if (kvCacheFormat === undefined) return;
+  if (kvCache === 'tensors') {
+    throw new MxattnError("kvCacheFormat is for packed caches; leave it out, or kvCache: 'tensors'");
+  }
+  if (kvCacheFormat !== CACHE_FORMAT) {
+    throw new MxattnError(
+      `the packed cache on WebGPU is ${CACHE_FORMAT}, not ${kvCacheFormat}; leave kvCacheFormat out`,
     );
   }
 }
@@ -166,6 +262,28 @@ async function inplace(
 }
 
 const NO_F16 = `ONNX Runtime computes float16 on devices with the feature ${F16} only; request the device with it`;
+
+/** Whether new tokens can be carried to packed caches on a device, tried once. */
+function carriesTokens(
+  ort: typeof Ort,
+  create: (model: Uint8Array) => Promise<Ort.InferenceSession>,
+  device: GPUDevice,
+  attention: InplaceAttention,
+  headSize: number,
+): Promise<string | undefined> {
+  const before = cacheObstacles.get(device);
+  if (before) return before;
+  const obstacle = KvCache.create(device, { batch: 1, heads: 4, kvHeads: 2, headSize, bias: true }).then(
+    (cache) =>
+      attention.inTurn(() => cacheObstacle(ort, create, attention, cache)).finally(() => cache.destroy()),
+  );
+  // Another model may have heads of another size.
+  obstacle.then(
+    () => cacheObstacles.set(device, obstacle),
+    () => {},
+  );
+  return obstacle;
+}
 
 /** Whether ONNX Runtime's fused attention is right on a device, tried once. */
 function carrier(

@@ -1,3 +1,5 @@
+export type { KvCacheFormat } from '../session/cache-format.js';
+export { kvCacheBytes } from '../session/cache-tensors.js';
 export type { SessionReport } from '../session/report.js';
 export type { Fetches, MxattnRunOptions } from '../session/run-options.js';
 export type { MxattnSession } from '../session/types.js';

@@ -1,11 +1,25 @@
 /// <reference types="@webgpu/types" />
-import { type AttentionSpec, type PrecisionName, precision } from '@mxattn/core';
+import { type AttentionSpec, attentionSpec, type PrecisionName, precision } from '@mxattn/core';
+import type { PackedAttention } from '../rewrite/index.js';
 import { hasMatrices, isSoftware } from '../webgpu/features.js';
 import { type Dispatch, interceptDispatches } from '../webgpu/inplace/index.js';
-import { type AttentionKernels, type AttentionPlan, compileAttention } from '../webgpu/plan.js';
+import { type KvCache, unpackedTokens } from '../webgpu/kv-cache.js';
+import { type AttentionKernels, type AttentionPlan, compileAttention, type Extras } from '../webgpu/plan.js';
+import type { OperandLayouts } from '../webgpu/problem.js';
 import { className, type ShapeClass, shapeClass } from '../webgpu/shape-class.js';
-import { encode } from '../webgpu/steps.js';
-import { carriedAttention, carriedOutput, carrierLayouts, carrierPrograms } from './carrier.js';
+import { encode, type Step } from '../webgpu/steps.js';
+import {
+  type CarriedEnd,
+  carriedAdditions,
+  carriedAttention,
+  carriedEnd,
+  carriedLayer,
+  carriedTokens,
+  carrierLayouts,
+  carrierPrograms,
+  copyProgram,
+} from './carrier.js';
+import type { NodeFeatures } from './carrier-nodes.js';
 
 /** How often the attentions of a session ran where. */
 export interface DispatchCounts {
@@ -19,17 +33,31 @@ export interface DispatchCounts {
 export interface RunPlan {
   /** By layer, in the order of their dispatches. */
   readonly precisions: readonly PrecisionName[];
+  /** What the attentions are beyond what their programs show, likewise. */
+  readonly nodes?: readonly NodeFeatures[];
+  /** Where the past tokens of a model's attentions are, by layer, if they are not in its tensors. */
+  readonly packed?: readonly PackedLayer[];
   /** Changes an attention before it is computed, for tests. */
   readonly change?: (spec: AttentionSpec) => AttentionSpec;
 }
 
-/** An attention whose first program was taken over, until the second one tells where its output goes. */
-type Begun = (output: GPUBuffer) => ReturnType<AttentionPlan['steps']>;
+/** An attention and the cache that it continues. */
+export interface PackedLayer {
+  readonly attention: Pick<PackedAttention, 'causal' | 'windowLeft'>;
+  readonly cache: KvCache;
+}
+
+/** An attention whose first program was taken over, until the second one tells where it ends. */
+type Begun = (end: CarriedEnd) => readonly Step[];
 
 /** Scratch buffers have room for lengths up to the next multiple of this, so that a growing cache seldom needs new ones. */
 const LENGTH_STEP = 1024;
 /** Sets of scratch buffers that are kept from run to run. */
 const MOST_PLANS = 16;
+/** How a packed cache holds keys and values, and the precision that reads it as it is. */
+export const CACHE_FORMAT = 'mxfp4';
+const NO_FEATURES: NodeFeatures = { softcap: 0, sinks: false, equalLengths: false };
+const NO_ADDITIONS = 'its new keys and values are not known';
 
 /**
  * Computes the attentions of ONNX Runtime's runs on a device with this package's kernels: those that it dispatches between
@@ -48,6 +76,9 @@ export class InplaceAttention {
   private readonly inRun = new Map<string, AttentionPlan>();
   private readonly taken = new Map<string, number>();
   private dispatched = 0;
+  /** New keys and values of the attention that comes next. */
+  private additions: ReturnType<typeof carriedAdditions> = NO_ADDITIONS;
+  private readonly unpacked: Unpacked;
   private begun: Begun | undefined;
   private inPlace = 0;
   private readonly left: Record<string, number> = {};
@@ -56,12 +87,18 @@ export class InplaceAttention {
     private readonly device: GPUDevice,
     private readonly adapterInfo: GPUAdapterInfo,
   ) {
+    this.unpacked = new Unpacked(device);
     interceptDispatches(device, {
+      [copyProgram]: (dispatch) => {
+        if (!this.run?.packed) return false;
+        this.additions = carriedAdditions(dispatch);
+        return typeof this.additions !== 'string';
+      },
       [carrierPrograms.whole]: (dispatch, record) => {
-        const output = carriedOutput(dispatch);
+        const end = carriedEnd(dispatch);
         const attention = this.attentionOf(dispatch);
-        if (typeof attention === 'string' || typeof output === 'string') return false;
-        record((pass) => encode(this.device, pass, attention(output)));
+        if (typeof attention === 'string' || typeof end === 'string') return false;
+        record((pass) => encode(this.device, pass, attention(end)));
         return true;
       },
       [carrierPrograms.parts]: (dispatch) => {
@@ -72,9 +109,9 @@ export class InplaceAttention {
       [carrierPrograms.combination]: (dispatch, record) => {
         const { begun } = this;
         this.begun = undefined;
-        const output = carriedOutput(dispatch);
-        if (!begun || typeof output === 'string') return false;
-        record((pass) => encode(this.device, pass, begun(output)));
+        const end = carriedEnd(dispatch);
+        if (!begun || typeof end === 'string') return false;
+        record((pass) => encode(this.device, pass, begun(end)));
         return true;
       },
     });
@@ -120,6 +157,8 @@ export class InplaceAttention {
   /** The run has ended: everything it recorded is submitted. */
   end(): void {
     this.run = undefined;
+    this.additions = NO_ADDITIONS;
+    this.unpacked.retire();
     this.inRun.clear();
     this.taken.clear();
     let count = [...this.pool.values()].reduce((sum, plans) => sum + plans.length, 0);
@@ -143,12 +182,71 @@ export class InplaceAttention {
     return attention;
   }
 
-  private planned(dispatch: Dispatch, { precisions, change = (spec) => spec }: RunPlan): Begun | string {
-    const name = precisions[this.dispatched++] ?? precisions.at(-1)!;
-    const found = carriedAttention(dispatch);
+  private planned(dispatch: Dispatch, run: RunPlan): Begun | string {
+    const { precisions, nodes = [], change = (spec) => spec } = run;
+    const layer = carriedLayer(dispatch);
+    if (layer !== undefined) return this.continued(dispatch, layer, run);
+    const number = this.dispatched++;
+    const name = precisions[number] ?? precisions.at(-1)!;
+    const found = carriedAttention(dispatch, nodes[number] ?? nodes.at(-1) ?? NO_FEATURES);
     if (typeof found === 'string') return found;
     const { extras, buffers } = found;
-    const spec = change(found.spec);
+    const plan = this.planFor(change(found.spec), extras, name, carrierLayouts);
+    if (typeof plan === 'string') return plan;
+    return (end) => plan.steps({ ...buffers, ...end });
+  }
+
+  /** An attention to a packed cache. */
+  private continued(dispatch: Dispatch, layer: number, { precisions, packed }: RunPlan): Begun | string {
+    const { additions } = this;
+    this.additions = NO_ADDITIONS;
+    const found = carriedTokens(dispatch, layer);
+    const place = packed?.[layer];
+    if (typeof found === 'string') return found;
+    if (typeof additions === 'string') return additions;
+    if (!place) return `there is no cache of layer ${layer}`;
+    const { attention, cache } = place;
+    const { count, query, bias } = found;
+    const { key, value } = additions;
+    const name = precisions[layer]!;
+    if (count === 1 && name === CACHE_FORMAT) {
+      const [batch, head, , step] = bias?.strides ?? [0, 0, 0, 0];
+      const buffers = { query, key, value, ...(bias ? { bias: bias.buffer } : {}) };
+      return (end) => cache.step({ ...buffers, ...end }, [batch, head, step]);
+    }
+    const past = cache.length;
+    const { causal, windowLeft } = attention;
+    const spec = attentionSpec({
+      ...cache.shape,
+      queryLength: count,
+      keyLength: past + count,
+      // Of a panel that is not full there is room for the rest.
+      ...(past > 0 ? { keyCapacity: unpackedTokens(past + count) } : {}),
+      causal,
+      window: windowLeft < 0 ? null : { left: windowLeft, right: 0 },
+    });
+    const extras = { biasStrides: bias?.strides ?? null, sinks: false };
+    const layouts = past > 0 ? carrierLayouts : ({ ...carrierLayouts, key: 'BSHD', value: 'BSHD' } as const);
+    const plan = this.planFor(spec, extras, name, layouts);
+    if (typeof plan === 'string') return plan;
+    const append = cache.append(key, value, count, 'BSHD');
+    const buffers = { query, ...(bias ? { bias: bias.buffer } : {}) };
+    // What is new is there as it was.
+    if (past === 0) return (end) => [...append, ...plan.steps({ ...buffers, key, value, ...end })];
+    const all = this.unpacked.of(cache);
+    return (end) => [
+      ...append,
+      cache.unpack(all.key, all.value),
+      ...plan.steps({ ...buffers, ...all, ...end }),
+    ];
+  }
+
+  private planFor(
+    spec: AttentionSpec,
+    extras: Extras,
+    name: PrecisionName,
+    layouts: OperandLayouts,
+  ): AttentionPlan | string {
     const shape = shapeClass(spec, { ...extras, bias: extras.biasStrides !== null });
     const kind = kernelKey(shape, name);
     const kernels = this.kernels.get(kind);
@@ -159,22 +257,22 @@ export class InplaceAttention {
         this.failed.get(kind) ?? `its kernel for head size ${spec.headSize} at ${name} is not compiled yet`
       );
     }
-    const exact = JSON.stringify([spec, extras, name]);
+    const exact = JSON.stringify([spec, extras, name, layouts]);
     let plan = this.inRun.get(exact);
     if (!plan) {
-      plan = this.fromPool(kernels, spec, extras, kind);
+      plan = this.fromPool(kernels, spec, extras, kind, layouts);
       this.inRun.set(exact, plan);
     }
-    const used = plan;
-    return (output) => used.steps({ ...buffers, output });
+    return plan;
   }
 
   /** A plan with room for the attention that nothing else uses in this run. */
   private fromPool(
     kernels: AttentionKernels,
     spec: AttentionSpec,
-    extras: Parameters<AttentionPlan['update']>[1],
+    extras: Extras,
     kind: string,
+    layouts: OperandLayouts,
   ): AttentionPlan {
     const upTo = (length: number) => Math.ceil(length / LENGTH_STEP) * LENGTH_STEP;
     // A few queries stay a few.
@@ -189,12 +287,39 @@ export class InplaceAttention {
     this.pool.set(key, plans);
     const known = plans[number];
     if (known) {
-      known.update(spec, extras, carrierLayouts);
+      known.update(spec, extras, layouts);
       return known;
     }
-    const plan = kernels.plan(spec, extras, carrierLayouts, capacity);
+    const plan = kernels.plan(spec, extras, layouts, capacity);
     plans.push(plan);
     return plan;
+  }
+}
+
+/** The keys and values of a cache as numbers, of one layer after the other. */
+class Unpacked {
+  private buffers: { key: GPUBuffer; value: GPUBuffer } | undefined;
+  /** Too small ones, which a run still reads. */
+  private readonly retired: GPUBuffer[] = [];
+
+  constructor(private readonly device: GPUDevice) {}
+
+  /** Buffers with room for those of a cache. */
+  of(cache: KvCache): { readonly key: GPUBuffer; readonly value: GPUBuffer } {
+    const { batch, kvHeads, headSize } = cache.shape;
+    const room = Math.ceil(cache.unpackedTokens / LENGTH_STEP) * LENGTH_STEP;
+    const size = 4 * batch * kvHeads * room * headSize;
+    if (this.buffers && this.buffers.key.size >= size) return this.buffers;
+    if (this.buffers) this.retired.push(this.buffers.key, this.buffers.value);
+    const allocate = (label: string) =>
+      this.device.createBuffer({ label: `mxattn ${label}`, size, usage: GPUBufferUsage.STORAGE });
+    this.buffers = { key: allocate('unpacked keys'), value: allocate('unpacked values') };
+    return this.buffers;
+  }
+
+  /** The run has been submitted. */
+  retire(): void {
+    for (const buffer of this.retired.splice(0)) buffer.destroy();
   }
 }
 

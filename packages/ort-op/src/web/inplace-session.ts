@@ -1,18 +1,19 @@
-import { MxattnError, type Schedule } from '@mxattn/core';
+import { MxattnError, type PrecisionName, type Schedule } from '@mxattn/core';
 import type { InferenceSession } from 'onnxruntime-common';
 import type { Feeds } from '../session/feeds.js';
 import { layerPrecisionNames } from '../session/precision.js';
 import type { SessionReport } from '../session/report.js';
 import { type Fetches, type MxattnRunOptions, runArguments } from '../session/run-options.js';
 import { StockSession } from '../session/stock-session.js';
-import type { DispatchCounts, InplaceAttention } from './inplace-attention.js';
+import type { NodeFeatures } from './carrier-nodes.js';
+import type { DispatchCounts, InplaceAttention, RunPlan } from './inplace-attention.js';
 
 /** What a session in place works with. */
 export interface Inplace {
   readonly attention: InplaceAttention;
   readonly plan: Schedule;
-  /** Attentions of the model. */
-  readonly layers: number;
+  /** The attentions of the model. */
+  readonly nodes: readonly NodeFeatures[];
   /** Why ONNX Runtime's own kernel, which computes what is left to it, is wrong on this device; undefined if it is not. */
   readonly fallbackObstacle: () => Promise<string | undefined>;
 }
@@ -40,23 +41,41 @@ export class InplaceSession extends StockSession {
     maybeOptions?: MxattnRunOptions,
   ): Promise<InferenceSession.ReturnType> {
     const { options } = runArguments(this.outputNames, fetchesOrOptions, maybeOptions);
-    const { attention, plan, layers } = this.inplace;
-    const precisions = layerPrecisionNames(plan, layers, feeds, options);
-    return attention.inTurn(async () => {
-      const start = attention.counts;
-      attention.begin({ precisions });
-      const outputs = await super.run(feeds, fetchesOrOptions, maybeOptions).finally(() => attention.end());
-      await this.count(start, attention.counts, precisions);
-      return outputs;
-    });
+    const precisions = this.precisions(feeds, options);
+    const { nodes } = this.inplace;
+    return this.inTurn(() =>
+      this.recorded({ precisions, nodes }, () => super.run(feeds, fetchesOrOptions, maybeOptions)),
+    );
+  }
+
+  /** Those of the layers in a run. */
+  protected precisions(feeds: Feeds, options: MxattnRunOptions): PrecisionName[] {
+    const { plan, nodes } = this.inplace;
+    return layerPrecisionNames(plan, nodes.length, feeds, options);
+  }
+
+  /** Does something when all earlier runs on the device have ended, however they did. */
+  protected inTurn<T>(work: () => Promise<T>): Promise<T> {
+    return this.inplace.attention.inTurn(work);
+  }
+
+  /** Runs the model with its attentions computed as planned. */
+  protected async recorded<T>(run: RunPlan, model: () => Promise<T>): Promise<T> {
+    const { attention } = this.inplace;
+    const start = attention.counts;
+    attention.begin(run);
+    const outputs = await model().finally(() => attention.end());
+    await this.count(start, attention.counts, run);
+    return outputs;
   }
 
   /** @throws MxattnError where some attention was computed in another way than the session promises. */
   private async count(
     start: DispatchCounts,
     now: DispatchCounts,
-    precisions: readonly string[],
+    { precisions, packed }: RunPlan,
   ): Promise<void> {
+    const { nodes } = this.inplace;
     let dispatched = now.inPlace - start.inPlace;
     this.counts.inPlace += dispatched;
     for (const [reason, count] of Object.entries(now.left)) {
@@ -64,15 +83,22 @@ export class InplaceSession extends StockSession {
       if (added === 0) continue;
       dispatched += added;
       this.counts.left[reason] = (this.counts.left[reason] ?? 0) + added;
+      if (packed) throw new MxattnError(`an attention to a packed cache could not be computed: ${reason}`);
+      if (nodes.some(({ softcap }) => softcap !== 0)) {
+        throw new MxattnError(
+          `an attention was left to ONNX Runtime, which leaves out its soft cap: ${reason}`,
+        );
+      }
       const wrong = await this.inplace.fallbackObstacle();
       if (wrong) throw new MxattnError(`an attention was left to ONNX Runtime: ${reason}; but ${wrong}`);
     }
-    const { layers } = this.inplace;
     // Layers are told apart by the order of their dispatches alone.
-    if (dispatched > 0 && dispatched !== layers && new Set(precisions).size > 1) {
+    const differ = new Set(nodes.map(({ softcap, sinks }) => `${softcap} ${sinks}`)).size > 1;
+    if (dispatched > 0 && dispatched !== nodes.length && (differ || new Set(precisions).size > 1)) {
       throw new MxattnError(
-        `the schedule differs by layer, but ONNX Runtime ran ${dispatched} of ${layers} attentions with the ` +
-          'program that can be replaced, so that layers cannot be told apart; use one precision for all layers',
+        `${differ ? 'attentions differ' : 'the schedule differs'} by layer, but ONNX Runtime ran ${dispatched} of ` +
+          `${nodes.length} attentions with the program that can be replaced, so that layers cannot be told apart; use ` +
+          `${differ ? "backend: 'stock'" : 'one precision for all layers'}`,
       );
     }
   }

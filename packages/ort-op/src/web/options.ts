@@ -1,6 +1,7 @@
 /// <reference types="@webgpu/types" />
 import type { PrecisionName, Schedule, ScheduleJson } from '@mxattn/core';
 import type * as Ort from 'onnxruntime-common';
+import type { KvCacheFormat } from '../session/cache-format.js';
 
 /**
  * - `inplace`: this package's kernels on ONNX Runtime's device, inside its runs; an error where that is not possible.
@@ -24,6 +25,17 @@ export interface WebSessionOptions extends Ort.InferenceSession.SessionOptions {
   readonly schedule?: Schedule | ScheduleJson | string;
   /** Default `auto`. */
   readonly backend?: WebBackend;
+  /**
+   * Where the key/value cache lives. `packed` (default, where the model and the schedule allow it): in MX blocks on the
+   * device, appended in place; `present` outputs are opaque tensors, which the next run takes as `past` and whose
+   * `getData()` gives the data. `tensors`: as ordinary tensors, joined and quantised at every step.
+   */
+  readonly kvCache?: 'packed' | 'tensors';
+  /**
+   * How a packed cache holds keys and values: `mxfp4`. Default: packed where the attention that decodes has its operands so;
+   * given, a finer attention reads it too.
+   */
+  readonly kvCacheFormat?: KvCacheFormat;
   /** Also replace attention between different activations. Default: false. */
   readonly crossAttention?: boolean;
 }

@@ -2,7 +2,7 @@ import { create } from '@bufbuild/protobuf';
 import { type AttentionSpec, attentionSpec, fromF16, referenceAttention, toF16 } from '@mxattn/core';
 import type * as Ort from 'onnxruntime-common';
 import { attributes, NodeList } from '../model/build.js';
-import { DataType } from '../model/index.js';
+import { DataType, type NodeProto } from '../model/index.js';
 import {
   GraphProtoSchema,
   ModelProtoSchema,
@@ -10,9 +10,11 @@ import {
   ValueInfoProtoSchema,
 } from '../model/onnx_pb.js';
 import { writeModel } from '../model/read.js';
+import { packedScale } from '../rewrite/index.js';
+import type { KvCache } from '../webgpu/kv-cache.js';
 import { type ElementType, shapeClass } from '../webgpu/shape-class.js';
 import { carrierPrograms } from './carrier.js';
-import type { InplaceAttention } from './inplace-attention.js';
+import { CACHE_FORMAT, type InplaceAttention } from './inplace-attention.js';
 
 /** Lengths that are no multiple of a tile: many queries, and few of them, which ONNX Runtime computes in another way. */
 const SHAPES = [
@@ -67,6 +69,85 @@ export async function carrierObstacle(ort: typeof Ort, create: CreateSession): P
   return `ONNX Runtime's own fused attention gives wrong answers on this device (${error.toPrecision(2)} off in a test)`;
 }
 
+/** Tokens of the runs that a packed cache is tried with: a few, and one more. */
+const CACHED = [5, 1] as const;
+/** Of numbers between -1 and 1 that are packed. */
+const LARGEST_PACKED_ERROR = 0.3;
+
+/**
+ * Runs a tiny model twice whose attention continues a packed cache.
+ *
+ * @param cache An empty one with a bias.
+ * @returns Why ONNX Runtime's programs cannot carry new tokens to a packed cache; undefined if they can.
+ */
+export async function cacheObstacle(
+  ort: typeof Ort,
+  create: CreateSession,
+  attention: InplaceAttention,
+  cache: KvCache,
+): Promise<string | undefined> {
+  const { heads, kvHeads, headSize, scale } = cache.shape;
+  const keyLength = CACHED[0] + CACHED[1];
+  const spec = attentionSpec({
+    heads,
+    kvHeads,
+    headSize,
+    scale,
+    queryLength: keyLength,
+    keyLength,
+    layout: 'BSHD',
+    causal: true,
+  });
+  await attention.prepare(shapeClass(spec, { bias: true, sinks: false }), 'f32');
+  const [query, key, value] = [heads, kvHeads, kvHeads].map((each, i) =>
+    ramp(each * keyLength * headSize, i),
+  );
+  const expected = referenceAttention({ query: query!, key: key!, value: value! }, spec);
+  const session = await create(cacheModel(spec));
+  try {
+    for (const [run, count] of CACHED.entries()) {
+      const first = run === 0 ? 0 : CACHED[0];
+      const total = first + count;
+      const tokens = (data: Float32Array, each: number) => {
+        const size = each * headSize;
+        return new ort.Tensor('float32', data.slice(first * size, total * size), [1, count, size]);
+      };
+      const integer = (each: number) => new ort.Tensor('int32', Int32Array.of(each), [1]);
+      const before = attention.counts;
+      const placed = { attention: { causal: true, windowLeft: -1 }, cache };
+      attention.begin({ precisions: [run === 0 ? 'f32' : CACHE_FORMAT], packed: [placed] });
+      const { out } = await session
+        .run({
+          query: tokens(query!, heads),
+          key: tokens(key!, kvHeads),
+          value: tokens(value!, kvHeads),
+          bias: new ort.Tensor('float32', new Float32Array(count * total), [1, 1, count, total]),
+          lengths: integer(total - 1),
+          longest: integer(total),
+        })
+        .finally(() => attention.end());
+      const { inPlace, left } = attention.counts;
+      const reason = Object.keys(left).find((each) => left[each] !== before.left[each]);
+      if (reason) return reason;
+      if (inPlace === before.inPlace || cache.length !== total) {
+        return 'ONNX Runtime did not dispatch the programs that carry new tokens';
+      }
+      const output = (await out!.getData()) as Float32Array;
+      const start = first * heads * headSize;
+      const error = output.reduce(
+        (worst, each, i) => Math.max(worst, Math.abs(each - expected[start + i]!)),
+        0,
+      );
+      if (!(error < LARGEST_PACKED_ERROR)) {
+        return `a test of the packed cache gave a wrong answer (${error.toPrecision(2)} off)`;
+      }
+    }
+    return undefined;
+  } finally {
+    await session.release();
+  }
+}
+
 /** Of numbers between -1 and 1, computed in f32; float16 operands and outputs are rounded. */
 const LARGEST_ERROR = { float32: 1e-4, float16: 2e-3 } as const;
 
@@ -114,34 +195,81 @@ function ramp(count: number, seed: number): Float32Array {
 }
 
 function testModel(size: number, heads: number, elementType: ElementType): Uint8Array {
+  const inputs = ['query', 'key', 'value'];
+  return modelOf(
+    {
+      opType: 'MultiHeadAttention',
+      input: [],
+      output: [],
+      attribute: [attributes.int('num_heads', heads)],
+    },
+    Object.fromEntries(inputs.map((name) => [name, [1, `${name} length`, size]])),
+    {},
+    elementType === 'float16' ? DataType.FLOAT16 : DataType.FLOAT,
+  );
+}
+
+/** A GroupQueryAttention as {@link withPackedCache} writes them, with a bias for all keys. */
+function cacheModel({ heads, kvHeads, headSize }: AttentionSpec): Uint8Array {
+  return modelOf(
+    {
+      opType: 'GroupQueryAttention',
+      input: ['', '', 'lengths', 'longest', '', '', '', 'bias'],
+      output: ['present_key', 'present_value'],
+      attribute: [
+        attributes.int('num_heads', heads),
+        attributes.int('kv_num_heads', kvHeads),
+        attributes.float('scale', packedScale(0)),
+      ],
+    },
+    {
+      query: [1, 'length', heads * headSize],
+      key: [1, 'length', kvHeads * headSize],
+      value: [1, 'length', kvHeads * headSize],
+      bias: [1, 1, 'length', 'total'],
+    },
+    { lengths: [1], longest: [1] },
+  );
+}
+
+/**
+ * A model of one node of ONNX Runtime's domain that takes `query`, `key` and `value`, and what it takes and gives beyond.
+ * They come from other programs, and its output goes to one, as in a model.
+ */
+function modelOf(
+  { opType, input, output, attribute }: Pick<NodeProto, 'opType' | 'input' | 'output' | 'attribute'>,
+  floats: Readonly<Record<string, readonly (number | string)[]>>,
+  integers: typeof floats = {},
+  type = DataType.FLOAT,
+): Uint8Array {
   const list = new NodeList('self_test.', 17);
-  // Inputs that come from other programs, and an output that goes to one, as in a model.
   const [query, key, value] = ['query', 'key', 'value'].map((name) =>
     list.add('Neg', [list.add('Neg', [name])]),
   );
   list.push({
-    opType: 'MultiHeadAttention',
+    opType,
     domain: 'com.microsoft',
     name: 'attention',
-    input: [query!, key!, value!],
-    output: ['attended'],
-    attribute: [attributes.int('num_heads', heads)],
+    input: [query!, key!, value!, ...input],
+    output: ['attended', ...output],
+    attribute,
   });
   list.add('Neg', [list.add('Neg', ['attended'])], [], 'out');
-  const edge = (name: string) =>
+  const edge = (name: string, elemType: DataType, dims: readonly (number | string)[]) =>
     create(ValueInfoProtoSchema, {
       name,
       type: {
         value: {
           case: 'tensorType',
           value: {
-            elemType: elementType === 'float16' ? DataType.FLOAT16 : DataType.FLOAT,
+            elemType,
             shape: {
-              dim: [
-                { value: { case: 'dimValue', value: 1n } },
-                { value: { case: 'dimParam', value: `${name} length` } },
-                { value: { case: 'dimValue', value: BigInt(size) } },
-              ],
+              dim: dims.map((size) => ({
+                value:
+                  typeof size === 'number'
+                    ? { case: 'dimValue' as const, value: BigInt(size) }
+                    : { case: 'dimParam' as const, value: size },
+              })),
             },
           },
         },
@@ -157,8 +285,11 @@ function testModel(size: number, heads: number, elementType: ElementType): Uint8
       graph: create(GraphProtoSchema, {
         name: 'self-test',
         node: list.nodes,
-        input: ['query', 'key', 'value'].map(edge),
-        output: [edge('out')],
+        input: [
+          ...Object.entries(floats).map(([name, dims]) => edge(name, type, dims)),
+          ...Object.entries(integers).map(([name, dims]) => edge(name, DataType.INT32, dims)),
+        ],
+        output: [edge('out', type, floats.query!)],
       }),
     }),
   );

@@ -251,36 +251,39 @@ function cacheKernel(name: string, pieces: readonly Piece[], headSize: number, c
   };
 }
 
-export function cacheKeys(headSize: number): Kernel {
-  const rowVectors = (headSize / BLOCK) * 2 + 1;
-  return cacheKernel('cache keys', ['problem', 'cache', 'cache_keys'], headSize, {
-    ROW_VECTORS: rowVectors,
-  });
-}
-
-export function cacheValues(headSize: number, elementType: ElementType): Kernel {
-  return cacheKernel(
-    `cache values ${elementType}`,
-    ['problem', 'tensors', 'cache', 'cache_values'],
-    headSize,
-    tensorConstants({ elementType }),
-  );
-}
-
-export function appendToken(headSize: number, elementType: ElementType): Kernel {
-  return cacheKernel(`append ${elementType}`, ['tensors', 'cache', 'elements', 'append'], headSize, {
-    ...tensorConstants({ elementType }),
-    ...elementConstants(recipes.mxfp4.queryKey!),
+/** Constants of cache_rotation.wgsl. */
+function rotation(headSize: number): Constants {
+  return {
     HADAMARD_BITS: Math.log2(headSize),
     HADAMARD_ROUNDS: Math.ceil(Math.log2(headSize) / 3),
     HADAMARD_NORM: Math.fround(1 / Math.sqrt(headSize)),
+  };
+}
+
+export function appendTokens(headSize: number, elementType: ElementType): Kernel {
+  const pieces = ['tensors', 'cache', 'cache_rotation', 'elements', 'append'] as const;
+  return cacheKernel(`append ${elementType}`, pieces, headSize, {
+    ...tensorConstants({ elementType }),
+    ...elementConstants(recipes.mxfp4.queryKey!),
+    ...rotation(headSize),
   });
 }
 
-export function decode(headSize: number): Kernel {
-  return cacheKernel('decode', ['cache', 'decode'], headSize, {
-    EXCHANGED: Math.max(DECODE_KEYS, 4 * headSize),
-  });
+export function unpackTokens(headSize: number): Kernel {
+  return cacheKernel('unpack', ['cache', 'cache_rotation', 'unpack'], headSize, rotation(headSize));
+}
+
+export function decode(headSize: number, elementType: ElementType, bias: boolean): Kernel {
+  return cacheKernel(
+    bias ? `decode ${elementType} bias` : 'decode',
+    ['tensors', 'cache', 'decode'],
+    headSize,
+    {
+      ...tensorConstants({ elementType }),
+      EXCHANGED: Math.max(DECODE_KEYS, 4 * headSize),
+      BIAS: bias,
+    },
+  );
 }
 
 export function combine(headSize: number, elementType: ElementType, sinks: boolean): Kernel {

@@ -32,11 +32,12 @@ export class Scratch {
 
   constructor(private readonly device: GPUDevice) {}
 
-  allocate(label: string, size: number): GPUBuffer {
+  /** @param usage beside storage. */
+  allocate(label: string, size: number, usage: GPUBufferUsageFlags = 0): GPUBuffer {
     const buffer = this.device.createBuffer({
       label: `mxattn ${label}`,
       size: Math.max(size, 256),
-      usage: GPUBufferUsage.STORAGE,
+      usage: GPUBufferUsage.STORAGE | usage,
     });
     this.buffers.push(buffer);
     return buffer;

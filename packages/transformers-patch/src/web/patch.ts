@@ -7,7 +7,10 @@ import { checkSchedule } from '../patch/schedule.js';
 
 /** How patched models run. Give a precision or a schedule by layer, phase or token, not both. */
 export interface WebPatchOptions
-  extends Pick<WebSessionOptions, 'precision' | 'schedule' | 'backend' | 'crossAttention' | 'device'> {
+  extends Pick<
+    WebSessionOptions,
+    'precision' | 'schedule' | 'backend' | 'crossAttention' | 'device' | 'kvCache' | 'kvCacheFormat'
+  > {
   /**
    * The onnxruntime-web/webgpu module that transformers.js uses; default: the one this package imports, which is the same where
    * both are in one bundle or one import map.

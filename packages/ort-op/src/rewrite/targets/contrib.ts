@@ -104,7 +104,7 @@ function multiHeadAttention(list: NodeList, found: FoundAttention, { layer, outp
 }
 
 /** [batch, heads, length, size] as [batch, length, heads x size]. */
-function merged(list: NodeList, value: string): string {
+export function merged(list: NodeList, value: string): string {
   return list.add('Reshape', [list.transpose(value, [0, 2, 1, 3]), list.ints(0, 0, -1)]);
 }
 

@@ -1,10 +1,11 @@
-// One token's key and value into the cache, and its query, quantised, for the decode kernel. A workgroup has a head, an
-// invocation a channel. The value goes to the tail; the token that fills a panel quantises it.
+// New tokens' keys and values into the cache; of one token its query too, quantised, for the decode kernel. A workgroup has
+// the new tokens of a head in one panel, an invocation a channel. Values go to the tail; where they fill a panel they are
+// quantised.
 //
 // Queries become integers by words, [group of SERVED heads][HEAD_SIZE / 4 words, then BLOCKS scales], 4 bytes for each of
 // the heads.
 //
-// Workgroup memory: 16 bytes an invocation, and 16.
+// Workgroup memory: 8 bytes an invocation, and 16.
 
 @group(0) @binding(0) var<uniform> cache: Cache;
 @group(0) @binding(1) var<storage, read> query: array<Word>;
@@ -17,43 +18,9 @@
 @group(0) @binding(8) var<storage, read_write> valueScales: array<u32>;
 @group(0) @binding(9) var<storage, read_write> tail: array<f32>;
 
-// Two buffers, so that one barrier separates writing from reading.
-var<workgroup> elements: array<array<f32, HEAD_SIZE>, 2>;
 var<workgroup> magnitudes: array<vec4<u32>, HEAD_SIZE / 4u>;
 var<workgroup> bytes: array<u32, HEAD_SIZE>;
 var<workgroup> scales: array<u32, BLOCKS>;
-
-/**
- * The Walsh-Hadamard transform of a row, one channel an invocation, three index bits at a time: each invocation adds 8
- * elements in the order of the butterflies.
- */
-fn rotated(x: f32, channel: u32) -> f32 {
-  var y = x;
-#unroll round HADAMARD_ROUNDS
-  {
-    const shift = 3u * round;
-    elements[round % 2u][channel] = y;
-    workgroupBarrier();
-    let base = channel & ~(7u << shift);
-    var sums: array<f32, 8>;
-#unroll i 8u
-    sums[i] = elements[round % 2u][min(base | (i << shift), HEAD_SIZE - 1u)];
-#end
-#unroll bit 3u
-    if (shift + bit < HADAMARD_BITS) {
-      let negative = ((channel >> (shift + bit)) & 1u) != 0u;
-#unroll i 4u
-      if (i < (4u >> bit)) {
-        sums[i] = select(sums[2u * i] + sums[2u * i + 1u], sums[2u * i] - sums[2u * i + 1u], negative);
-      }
-#end
-    }
-#end
-    y = sums[0];
-  }
-#end
-  return y * HADAMARD_NORM;
-}
 
 /** Bits of the largest magnitude in the block of a channel. */
 fn largestOfBlock(x: f32, channel: u32) -> u32 {
@@ -69,6 +36,12 @@ fn scaleCode(exponent: u32, largest: u32) -> u32 {
   return select(exponent, 255u, largest >= 0x7f800000u);
 }
 
+/** Where the channel of a token that is being appended is. */
+fn addedAt(head: u32, token: u32, channel: u32) -> u32 {
+  return head / cache.kvHeads * cache.addedBatch + head % cache.kvHeads * cache.addedHead
+    + (token + cache.added - cache.length) * cache.addedToken + channel;
+}
+
 @compute @workgroup_size(HEAD_SIZE)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) channel: u32) {
   let keyHeads = cache.batch * cache.kvHeads;
@@ -76,17 +49,35 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     quantiseQuery(group.x - keyHeads, channel);
     return;
   }
-  let head = group.x;
-  let token = cache.length - 1u;
+  let first = (cache.length - cache.added) / 32u;
+  let last = (cache.length - 1u) / 32u;
+  appendPanel(group.x, first + group.y, channel);
+  // The first panel takes values from the tail that the last one overwrites.
+  if (group.y == 0u && last > first) { appendPanel(group.x, last, channel); }
+}
+
+/** Those of the new tokens that are in a panel. */
+fn appendPanel(head: u32, panel: u32, channel: u32) {
+  let begin = max(cache.length - cache.added, panel * 32u);
+  let end = min(cache.length, panel * 32u + 32u);
+  for (var token = begin; token < end; token++) { appendKey(head, token, channel); }
+  if (end == panel * 32u + 32u) {
+    quantisePanel(head, panel, begin, channel);
+    return;
+  }
+  for (var token = begin; token < end; token++) {
+    tail[(head * 32u + token % 32u) * HEAD_SIZE + channel] = addedValue(head, token, channel);
+  }
+}
+
+fn appendKey(head: u32, token: u32, channel: u32) {
   let panel = head * cache.panels + token / 32u;
-  let element = head * HEAD_SIZE + channel;
+  let element = addedAt(head, token, channel);
   let x = rotated(elementOf(key[wordOf(element)], element), channel);
   let largest = largestOfBlock(x, channel);
   let exponent = scaleExponent(largest);
   bytes[channel] = codeOf(elementInteger(x * inversePower(exponent)));
   if (channel % 32u == 0u) { scales[channel / 32u] = scaleCode(exponent, largest); }
-  let v = elementOf(value[wordOf(element)], element);
-  tail[(head * 32u + token % 32u) * HEAD_SIZE + channel] = v;
   workgroupBarrier();
   if (channel < HEAD_SIZE / 8u) {
     var word = 0u;
@@ -100,23 +91,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = 0u; i < BLOCKS; i++) { word |= scales[i] << (8u * i); }
     keyScales[panel * 32u + token % 32u] = word;
   }
-  if (token % 32u == 31u) { quantisePanel(head, panel, channel, v); }
 }
 
-/** The values of a full panel. The newest is not read back from the tail. */
-fn quantisePanel(head: u32, panel: u32, channel: u32, newest: f32) {
-  var largest = bitcast<u32>(newest) & 0x7fffffffu;
-  for (var i = 0u; i < 31u; i++) {
-    largest = max(largest, bitcast<u32>(tail[(head * 32u + i) * HEAD_SIZE + channel]) & 0x7fffffffu);
+/** The values of a full panel, those before `begin` from the tail. */
+fn quantisePanel(head: u32, panel: u32, begin: u32, channel: u32) {
+  var largest = 0u;
+  for (var i = 0u; i < 32u; i++) {
+    largest = max(largest, bitcast<u32>(valueOf(head, panel * 32u + i, begin, channel)) & 0x7fffffffu);
   }
   let exponent = scaleExponent(largest);
   let inverse = inversePower(exponent);
   var words: vec4<u32>;
   for (var i = 0u; i < 32u; i++) {
-    let x = select(tail[(head * 32u + i) * HEAD_SIZE + channel], newest, i == 31u);
+    let x = valueOf(head, panel * 32u + i, begin, channel);
     words[i / 8u] |= codeOf(elementInteger(x * inverse)) << (8u * (i % 4u) + 4u * (i / 4u % 2u));
   }
-  values[panel * HEAD_SIZE + channel] = words;
+  values[(head * cache.panels + panel) * HEAD_SIZE + channel] = words;
   // What reads the key's codes is done.
   workgroupBarrier();
   bytes[channel] = scaleCode(exponent, largest);
@@ -124,8 +114,18 @@ fn quantisePanel(head: u32, panel: u32, channel: u32, newest: f32) {
   if (channel < HEAD_SIZE / 4u) {
     var word = 0u;
     for (var i = 0u; i < 4u; i++) { word |= bytes[4u * channel + i] << (8u * i); }
-    valueScales[panel * (HEAD_SIZE / 4u) + channel] = word;
+    valueScales[(head * cache.panels + panel) * (HEAD_SIZE / 4u) + channel] = word;
   }
+}
+
+fn valueOf(head: u32, token: u32, begin: u32, channel: u32) -> f32 {
+  if (token < begin) { return tail[(head * 32u + token % 32u) * HEAD_SIZE + channel]; }
+  return addedValue(head, token, channel);
+}
+
+fn addedValue(head: u32, token: u32, channel: u32) -> f32 {
+  let element = addedAt(head, token, channel);
+  return elementOf(value[wordOf(element)], element);
 }
 
 fn quantiseQuery(head: u32, channel: u32) {

@@ -13,7 +13,7 @@ struct Cache {
   kvHeads: u32,
   // Panels that each head has room for.
   panels: u32,
-  // Tokens, with the one that is being appended.
+  // Tokens, with those that are being appended.
   length: u32,
   // Keys before the newest that a query sees.
   windowLeft: u32,
@@ -21,6 +21,15 @@ struct Cache {
   fold: f32,
   // Workgroups that share the keys.
   chunks: u32,
+  // The newest tokens, which are being appended, and elements from one batch, head and token of theirs to the next.
+  added: u32,
+  addedBatch: u32,
+  addedHead: u32,
+  addedToken: u32,
+  // Elements from one batch, head and key of the bias to the next.
+  biasBatch: u32,
+  biasHead: u32,
+  biasKey: u32,
 }
 
 const BLOCKS = HEAD_SIZE / 32u;

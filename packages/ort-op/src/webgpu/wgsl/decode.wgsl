@@ -17,6 +17,9 @@
 @group(0) @binding(6) var<storage, read> tail: array<f32>;
 // [key/value head, group][chunk][HEAD_SIZE], a vector over the heads; then maxima and sums, [key/value head, group][chunk][2].
 @group(0) @binding(7) var<storage, read_write> partial: array<vec4<f32>>;
+#if BIAS
+@group(0) @binding(8) var<storage, read> bias: array<Word>;
+#endif
 
 const KEYS = 256u;
 const PANELS = 8u;
@@ -25,6 +28,11 @@ const WORDS = HEAD_SIZE / 4u;
 const CHANNELS = HEAD_SIZE / 64u;
 const MASKED = -3.4e38f;
 const STEPS_OF_WEIGHT = 127f;
+#if BIAS
+// As in rows.wgsl.
+const LOWEST_SCORE = -3.0e38f;
+const LOG2E = 1.4426950408889634f;
+#endif
 
 var<workgroup> query: array<vec4<u32>, WORDS + BLOCKS>;
 var<workgroup> exchanged: array<vec4<f32>, EXCHANGED>;
@@ -79,6 +87,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   }
 #end
   let token = (firstPanel + panel) * 32u + lane;
+#if BIAS
+  {
+    let sharers = cache.heads / cache.kvHeads;
+    // Keys past the end and heads that are not there read what is there; nothing comes of it.
+    let first = group.y / cache.kvHeads * cache.biasBatch + token * cache.biasKey;
+    var added: vec4<f32>;
+    for (var h = 0u; h < SERVED; h++) {
+      let element = first + (group.y % cache.kvHeads * sharers + group.z * SERVED + h) * cache.biasHead;
+      added[h] = elementOf(bias[wordOf(element)], element);
+    }
+    let sum = scores + added * LOG2E;
+    let isNaN = (bitcast<vec4<u32>>(sum) & vec4(0x7fffffffu)) > vec4(0x7f800000u);
+    scores = select(max(sum, vec4(LOWEST_SCORE)), sum, isNaN);
+    scores = select(scores, vec4(MASKED), bitcast<vec4<u32>>(added) == vec4(0xff800000u));
+  }
+#endif
   let visible = token < cache.length && token + cache.windowLeft >= cache.length - 1u;
   scores = select(vec4(MASKED), scores, visible);
 

@@ -1,0 +1,437 @@
+import { useSoftwareVulkan } from '@mxattn/browser';
+import { attentionSpec, conventional, emulateAttention, recipes, referenceAttention } from '@mxattn/core';
+import { createSession, type InplaceSession, kvCacheBytes, type WebSessionOptions } from '@mxattn/ort-op/web';
+import { describeGpu, openGpu, webRuntime } from '@mxattn/ort-op/webgpu-node';
+import type { Tensor } from 'onnxruntime-common';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { normal, relativeError } from '../conformance/random.js';
+import { onnx } from '../graph/onnx-text.js';
+import { cachedKeys, cachedValues } from './cached-operands.js';
+
+if (process.env.MXATTN_GPU === undefined) useSoftwareVulkan();
+const description = await describeGpu();
+if (typeof description === 'string') console.warn(`skipped: ${description}`);
+
+const HEADS = 4;
+const KV_HEADS = 2;
+const SIZE = 64;
+const WIDTH = 16;
+const SCALES = [0.25, 0.75] as const;
+/** Of weights in 127 steps, and of those of the Fused-Softmax, against exact ones. */
+const WEIGHT_ERROR = 0.03;
+
+type Session = Awaited<ReturnType<typeof createSession>>;
+type Outputs = Readonly<Record<string, Tensor>>;
+
+// Compiling takes most of the time on a processor.
+const options = { timeout: 300_000 };
+
+describe.skipIf(typeof description === 'string')('packed cache in onnxruntime-web', options, () => {
+  let device: GPUDevice;
+  let shared: Pick<WebSessionOptions, 'ort' | 'device' | 'adapterInfo' | 'backend'>;
+
+  beforeAll(async () => {
+    const { adapter, device: opened } = await openGpu();
+    device = opened;
+    const ort = (await webRuntime()) as unknown as WebSessionOptions['ort'];
+    shared = { ort, device, adapterInfo: adapter.info, backend: 'inplace' };
+  });
+
+  afterAll(() => {
+    // With it the process would not end.
+    Reflect.deleteProperty(globalThis, 'navigator');
+  });
+
+  const tensor = (dims: readonly number[], data: Float32Array) =>
+    new shared.ort.Tensor('float32', data, dims);
+  const open = (options: Partial<WebSessionOptions>, masked = false) =>
+    createSession(onnx(decoder(masked)), { ...shared, ...options });
+
+  /** A sequence of runs, or of batches, and the keys and values that the model has computed so far. */
+  class Sequence {
+    private past: Outputs | undefined;
+    readonly outputs: Outputs[] = [];
+    private known: { key: Float32Array; value: Float32Array }[] = [];
+    length = 0;
+
+    constructor(
+      private readonly session: Session,
+      readonly batch = 1,
+      private readonly padding: readonly number[] = [],
+    ) {}
+
+    copy(): Sequence {
+      return Object.assign(new Sequence(this.session, this.batch, this.padding), this);
+    }
+
+    /** The same sequence in another session, with the data of its cache. */
+    async to(session: Session): Promise<Sequence> {
+      const { nk, nv } = this.past!;
+      const copied = async (each: Tensor) => tensor(each.dims, (await each.getData()) as Float32Array);
+      const past = { nk: await copied(nk!), nv: await copied(nv!) };
+      return Object.assign(new Sequence(session, this.batch, this.padding), this, { session, past });
+    }
+
+    /** Runs some tokens; gives the output, what it should be, and how far they are apart. */
+    async run(count: number, seed: number, packed: boolean, options: { precision?: 'mxfp4' | 'f32' } = {}) {
+      const { batch, session } = this;
+      const total = this.length + count;
+      const masked = session.inputNames.includes('mask');
+      const mask = this.mask(count, total);
+      const empty = () => tensor([batch, KV_HEADS, 0, SIZE], new Float32Array(0));
+      const precision = options.precision ?? 'mxfp4';
+      const feeds = {
+        x: tensor([batch, count, WIDTH], normal(batch * count * WIDTH, seed)),
+        pk: this.past?.nk ?? empty(),
+        pv: this.past?.nv ?? empty(),
+        ...(masked ? { mask: tensor([batch, 1, count, total], mask) } : {}),
+      };
+      const outputs = (await session.run(feeds, { step: precision === 'f32' ? 0 : 1 })) as Outputs;
+      this.outputs.push(outputs);
+      const data = async (name: string) => (await outputs[name]!.getData()) as Float32Array;
+      const [y, query, key, value] = [await data('y'), await data('q'), await data('k'), await data('v')];
+      this.known = [...this.known, { key, value }];
+      this.past = outputs;
+      const first = this.length === 0;
+      this.length = total;
+      const [keys, values] = [this.all('key'), this.all('value')];
+      const spec = attentionSpec({
+        batch,
+        heads: HEADS,
+        kvHeads: KV_HEADS,
+        queryLength: count,
+        keyLength: total,
+        headSize: SIZE,
+        causal: true,
+      });
+      const heads = batch * KV_HEADS;
+      const exact = {
+        query: transposed(query, batch, count, HEADS),
+        ...(masked ? { bias: { data: mask, dims: [batch, 1, count, total] } } : {}),
+      };
+      const operands =
+        first && !packed
+          ? { key: keys, value: values }
+          : {
+              key: cachedKeys(keys.slice(), heads, total, SIZE),
+              value: cachedValues(values, heads, total, SIZE),
+            };
+      // Several queries quantise the newest values too.
+      const decoding = packed && count === 1;
+      const expected =
+        precision === 'f32'
+          ? referenceAttention({ ...exact, ...operands }, spec)
+          : emulateAttention(
+              { ...exact, key: keys, value: decoding ? operands.value : values },
+              spec,
+              decoding ? { ...recipes.mxfp4, value: null, softmax: conventional(null) } : recipes.mxfp4,
+              { arithmetic: 'f32' },
+            );
+      return { error: relativeError(transposed(y, batch, count, HEADS), expected), outputs };
+    }
+
+    /** Keys or values of all tokens, [batch, heads, length, size]. */
+    all(part: 'key' | 'value'): Float32Array {
+      const result = new Float32Array(this.batch * KV_HEADS * this.length * SIZE);
+      let start = 0;
+      for (const each of this.known) {
+        const count = each[part].length / (this.batch * KV_HEADS * SIZE);
+        const rows = transposed(each[part], this.batch, count, KV_HEADS);
+        for (let head = 0; head < this.batch * KV_HEADS; head++) {
+          const source = rows.subarray(head * count * SIZE, (head + 1) * count * SIZE);
+          result.set(source, (head * this.length + start) * SIZE);
+        }
+        start += count;
+      }
+      return result;
+    }
+
+    /** Left padding of each entry of the batch. */
+    private mask(count: number, total: number): Float32Array {
+      const mask = new Float32Array(this.batch * count * total);
+      this.padding.forEach((hidden, b) => {
+        for (let q = 0; q < count; q++)
+          mask.fill(-Infinity, (b * count + q) * total, (b * count + q) * total + hidden);
+      });
+      return mask;
+    }
+  }
+
+  it('decodes as emulated, and gives what it holds', async () => {
+    const session = await open({ precision: 'mxfp4' });
+    expect(session.report).toMatchObject({
+      backend: 'inplace',
+      kvCache: 'packed',
+      kvCacheFormats: ['mxfp4'],
+    });
+    expect(session.outputNames).toEqual(['y', 'nk', 'nv', 'q', 'k', 'v']);
+    const sequence = new Sequence(session);
+    expect((await sequence.run(40, 1, false)).error).toBeLessThan(WEIGHT_ERROR);
+    for (let step = 0; step < 4; step++) {
+      const { error, outputs } = await sequence.run(1, 10 + step, true);
+      expect(error).toBeLessThan(WEIGHT_ERROR);
+      expect(outputs.nk!.dims).toEqual([1, KV_HEADS, 41 + step, SIZE]);
+      expect(outputs.nk!.location).toBe('gpu-buffer');
+    }
+    const { outputs } = await sequence.run(1, 20, true);
+    const keys = cachedKeys(sequence.all('key'), KV_HEADS, 45, SIZE);
+    const values = cachedValues(sequence.all('value'), KV_HEADS, 45, SIZE);
+    expect(kvCacheBytes(outputs.nk!)).toBe(KV_HEADS * 1024 * (36 + 34));
+    expect(relativeError((await outputs.nk!.getData()) as Float32Array, keys)).toBeLessThan(1e-5);
+    expect(relativeError((await outputs.nv!.getData()) as Float32Array, values)).toBeLessThan(1e-6);
+    // Their data are known now, and still they stand for the cache.
+    expect((await sequence.run(1, 21, true)).error).toBeLessThan(WEIGHT_ERROR);
+    expect((session as InplaceSession).dispatches).toEqual({ inPlace: 7, left: {} });
+  });
+
+  it('another precision reads it, and several tokens continue it', async () => {
+    const session = await open({ schedule: '1:f32/1:mxfp4', kvCacheFormat: 'mxfp4' });
+    const sequence = new Sequence(session);
+    const exact = { precision: 'f32' } as const;
+    expect((await sequence.run(33, 1, false, exact)).error).toBeLessThan(1e-5);
+    expect((await sequence.run(1, 2, true, exact)).error).toBeLessThan(1e-5);
+    expect((await sequence.run(40, 3, true, exact)).error).toBeLessThan(1e-5);
+    expect((await sequence.run(1, 4, true, exact)).error).toBeLessThan(1e-5);
+    expect((await sequence.run(1, 5, true, { precision: 'mxfp4' })).error).toBeLessThan(WEIGHT_ERROR);
+    expect((await sequence.run(1, 6, true, exact)).error).toBeLessThan(1e-5);
+    expect((await sequence.run(3, 7, true, { precision: 'mxfp4' })).error).toBeLessThan(WEIGHT_ERROR);
+  });
+
+  it('hides left padding of the sequences of a batch', async () => {
+    const session = await open({ schedule: '1:f32/1:mxfp4', kvCacheFormat: 'mxfp4' }, true);
+    for (const precision of ['f32', 'mxfp4'] as const) {
+      const limit = precision === 'f32' ? 1e-5 : WEIGHT_ERROR;
+      const sequence = new Sequence(session, 2, [7, 0]);
+      expect((await sequence.run(35, 1, false, { precision })).error).toBeLessThan(limit);
+      expect((await sequence.run(1, 2, true, { precision })).error).toBeLessThan(limit);
+      expect((await sequence.run(1, 3, true, { precision })).error).toBeLessThan(limit);
+    }
+    const both = new Sequence(session, 2, [1, 0]);
+    await both.run(4, 1, false);
+    await expect(both.run(2, 2, true)).rejects.toThrow(
+      /give them one by one, or create the session with kvCache/,
+    );
+    // Nothing was appended.
+    await both.run(1, 3, true);
+    // Of one sequence, several tokens.
+    const sequence = new Sequence(session, 1, [3]);
+    for (const count of [5, 4, 1]) {
+      const { error } = await sequence.run(count, count, count < 5, { precision: 'f32' });
+      expect(error).toBeLessThan(1e-5);
+    }
+  });
+
+  it('tells layers apart', async () => {
+    const session = await createSession(onnx(twoLayers()), {
+      ...shared,
+      precision: 'f32',
+      kvCacheFormat: 'mxfp4',
+    });
+    expect(session.report).toMatchObject({ kvCache: 'packed', replaced: [{ layer: 0 }, { layer: 1 }] });
+    const known = SCALES.map(() => ({ k: new Float32Array(0), v: new Float32Array(0) }));
+    let past: Outputs | undefined;
+    for (let length = 1; length <= 4; length++) {
+      const cache = ['k0', 'v0', 'k1', 'v1'].map((name) => [
+        `p${name}`,
+        past?.[`n${name}`] ?? tensor([1, KV_HEADS, 0, SIZE], new Float32Array(0)),
+      ]);
+      const x = tensor([1, 1, WIDTH], normal(WIDTH, length));
+      const outputs: Outputs = await session.run({ x, ...Object.fromEntries(cache) });
+      past = outputs;
+      for (const [layer, scale] of SCALES.entries()) {
+        const data = async (name: string) => (await outputs[`${name}${layer}`]!.getData()) as Float32Array;
+        const all = known[layer]!;
+        for (const part of ['k', 'v'] as const) {
+          all[part] = Float32Array.of(...all[part], ...(await data(part)));
+        }
+        const heads = (part: Float32Array) => transposed(part, 1, length, KV_HEADS);
+        const operands = length === 1 ? heads(all.k) : cachedKeys(heads(all.k), KV_HEADS, length, SIZE);
+        const expected = referenceAttention(
+          { query: await data('q'), key: operands, value: heads(all.v) },
+          attentionSpec({
+            heads: HEADS,
+            kvHeads: KV_HEADS,
+            queryLength: 1,
+            keyLength: length,
+            headSize: SIZE,
+            scale,
+          }),
+        );
+        expect(relativeError(await data('y'), expected)).toBeLessThan(1e-5);
+      }
+    }
+  });
+
+  it('goes two ways from one prefix, in two sessions, and from tensors that hold data', async () => {
+    const session = await open({ precision: 'mxfp4' });
+    const sequence = new Sequence(session);
+    await sequence.run(62, 1, false);
+    const early = sequence.copy();
+    for (let step = 0; step < 3; step++) await sequence.run(1, 10 + step, true);
+    const late = sequence.copy();
+    const run = async (each: Sequence, seed: number, limit = WEIGHT_ERROR) =>
+      expect((await each.run(1, seed, true)).error).toBeLessThan(limit);
+    await run(sequence, 20);
+    await run(late, 21);
+    // Its newest values have been quantised with those that came after them.
+    await run(early, 22, 0.1);
+    await run(sequence, 23);
+    const other = await open({ precision: 'mxfp4' });
+    const imported = await sequence.to(other);
+    await run(imported, 24);
+    await run(sequence, 25);
+    await run(imported, 26);
+  });
+
+  it('is freed when its last tensor is disposed of, and says so', async () => {
+    const session = await open({ precision: 'mxfp4' });
+    const sequence = new Sequence(session);
+    const { outputs } = await sequence.run(5, 1, false);
+    outputs.nk!.dispose();
+    outputs.nk!.dispose();
+    expect((await sequence.run(1, 2, true)).error).toBeLessThan(WEIGHT_ERROR);
+    outputs.nv!.dispose();
+    const { outputs: next } = await sequence.run(1, 3, true);
+    const live = [sequence.outputs[1]!, next];
+    const stays = sequence.copy();
+    for (const each of live) {
+      each.nk!.dispose();
+      each.nv!.dispose();
+    }
+    await expect(stays.run(1, 4, true)).rejects.toThrow(/this key\/value cache was disposed of/);
+    await expect(session.run({ x: tensor([1, 1, WIDTH], normal(WIDTH, 1)) })).rejects.toThrow(
+      /input "pk" is missing/,
+    );
+    const wrong = tensor([1, KV_HEADS, 0, 8], new Float32Array(0));
+    await expect(
+      session.run({ x: tensor([1, 1, WIDTH], normal(WIDTH, 1)), pk: wrong, pv: wrong }),
+    ).rejects.toThrow(
+      /input "pk" is float32 \[1, 2, 0, 8\], but the model takes float32 \[batch, 2, past, 64\]/,
+    );
+  });
+
+  it('makes no buffers after the first steps', async () => {
+    const session = await open({ precision: 'mxfp4' }, true);
+    const sequence = new Sequence(session);
+    await sequence.run(40, 1, false);
+    const made: string[] = [];
+    const createBuffer = device.createBuffer.bind(device);
+    device.createBuffer = (descriptor) => {
+      if (descriptor.label?.startsWith('mxattn')) made.push(descriptor.label);
+      return createBuffer(descriptor);
+    };
+    for (let step = 0; step < 6; step++) await sequence.run(1, 10 + step, true);
+    Reflect.deleteProperty(device, 'createBuffer');
+    expect(made).toEqual([]);
+  });
+
+  it('stays a matter of tensors where it has no kernels, and says why', async () => {
+    const reports = [];
+    for (const options of [{}, { precision: 'mxfp6' }, { precision: 'mxfp4', kvCache: 'tensors' }] as const) {
+      const session = await open(options);
+      reports.push(session.report);
+      await session.release();
+    }
+    expect(reports.map(({ kvCache }) => kvCache)).toEqual(['tensors', 'tensors', 'tensors']);
+    expect(reports.map(({ kvCacheReason }) => kvCacheReason)).toEqual([
+      'the attention that decodes is not mxfp4 in all layers and runs',
+      'the attention that decodes is not mxfp4 in all layers and runs',
+      'asked for',
+    ]);
+    await expect(open({ kvCacheFormat: 'f16' })).rejects.toThrow(
+      /is mxfp4, not f16; leave kvCacheFormat out/,
+    );
+    await expect(open({ kvCacheFormat: 'mxfp4', kvCache: 'tensors' })).rejects.toThrow(/for packed caches/);
+    await expect(open({ kvCache: 'native' as never })).rejects.toThrow(/there are packed, tensors/);
+  });
+});
+
+/** [batch, length, heads, size] to [batch, heads, length, size]. */
+function transposed(data: Float32Array, batch: number, length: number, heads: number): Float32Array {
+  const result = new Float32Array(data.length);
+  for (let b = 0; b < batch; b++) {
+    for (let t = 0; t < length; t++) {
+      for (let h = 0; h < heads; h++) {
+        const from = ((b * length + t) * heads + h) * SIZE;
+        result.set(data.subarray(from, from + SIZE), ((b * heads + h) * length + t) * SIZE);
+      }
+    }
+  }
+  return result;
+}
+
+/** Causal attention of one layer with a cache, and its operands. */
+function decoder(masked: boolean) {
+  const kv = `f32[B,${KV_HEADS},P,${SIZE}]`;
+  const present = `f32[B,${KV_HEADS},?,${SIZE}]`;
+  const weights = (heads: number, seed: number) => ({
+    dims: [WIDTH, heads * SIZE],
+    data: normal(WIDTH * heads * SIZE, seed).map((each) => each / 4),
+  });
+  const merged = (heads: number) => `f32[B,S,${heads * SIZE}]`;
+  return {
+    nodes: `
+      q = MatMul(x, wq)
+      k = MatMul(x, wk)
+      v = MatMul(x, wv)
+      y nk nv = Attention<is_causal=1,q_num_heads=${HEADS},kv_num_heads=${KV_HEADS}>(q, k, v, ${masked ? 'mask' : ''}, pk, pv)`,
+    inputs: { x: `f32[B,S,${WIDTH}]`, pk: kv, pv: kv, ...(masked ? { mask: 'f32[B,1,S,T]' } : {}) },
+    initializers: { wq: weights(HEADS, 1), wk: weights(KV_HEADS, 2), wv: weights(KV_HEADS, 3) },
+    outputs: {
+      y: merged(HEADS),
+      nk: present,
+      nv: present,
+      q: merged(HEADS),
+      k: merged(KV_HEADS),
+      v: merged(KV_HEADS),
+    },
+    opset: 23,
+  };
+}
+
+/** Two layers, one of each scale. */
+function twoLayers() {
+  const merged = (heads: number) => `f32[1,S,${heads * SIZE}]`;
+  const operands = (layer: number) => ({
+    [`y${layer}`]: merged(HEADS),
+    [`q${layer}`]: merged(HEADS),
+    [`k${layer}`]: merged(KV_HEADS),
+    [`v${layer}`]: merged(KV_HEADS),
+  });
+  const kv = `f32[1,${KV_HEADS},P,${SIZE}]`;
+  const present = `f32[1,${KV_HEADS},?,${SIZE}]`;
+  const weights = (from: number, to: number, seed: number) => ({
+    dims: [from, to],
+    data: normal(from * to, seed).map((each) => each / Math.sqrt(from)),
+  });
+  const [inner, kvInner] = [HEADS * SIZE, KV_HEADS * SIZE];
+  return {
+    nodes: `
+      q0 = MatMul(x, wq0)
+      k0 = MatMul(x, wk0)
+      v0 = MatMul(x, wv0)
+      y0 nk0 nv0 = Attention<is_causal=1,q_num_heads=${HEADS},kv_num_heads=${KV_HEADS},scale=${SCALES[0]}>(q0, k0, v0, , pk0, pv0)
+      q1 = MatMul(y0, wq1)
+      k1 = MatMul(y0, wk1)
+      v1 = MatMul(y0, wv1)
+      y1 nk1 nv1 = Attention<is_causal=1,q_num_heads=${HEADS},kv_num_heads=${KV_HEADS},scale=${SCALES[1]}>(q1, k1, v1, , pk1, pv1)
+`,
+    inputs: {
+      x: `f32[1,S,${WIDTH}]`,
+      pk0: kv,
+      pv0: kv,
+      pk1: kv,
+      pv1: kv,
+    },
+    initializers: {
+      wq0: weights(WIDTH, inner, 1),
+      wk0: weights(WIDTH, kvInner, 2),
+      wv0: weights(WIDTH, kvInner, 3),
+      wq1: weights(inner, inner, 4),
+      wk1: weights(inner, kvInner, 5),
+      wv1: weights(inner, kvInner, 6),
+    },
+    outputs: { ...operands(0), ...operands(1), nk0: present, nv0: present, nk1: present, nv1: present },
+    opset: 23,
+  };
+}
