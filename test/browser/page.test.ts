@@ -123,7 +123,6 @@ describe.skipIf(!executable)('the browser page', () => {
         const colors = await colorCounts(page);
         expect(colors).toHaveLength(5);
         for (const count of colors) expect(count).toBeGreaterThan(20);
-        await screenshot(page, 'browser-pictures');
       });
     },
     3_600_000,
@@ -133,22 +132,36 @@ describe.skipIf(!executable)('the browser page', () => {
     await buildPage();
     const built = await serveBuiltPage();
     try {
-      await openPage(executable!, `${built.url}?device=wasm&tokens=6`, async (page) => {
+      await openPage(executable!, `${built.url}?device=wasm&tokens=6&mxfp4=0`, async (page) => {
         await page.locator('#run:enabled').click();
         await finish(page);
-        expect(await page.locator('#environment').textContent()).toContain(
-          'precisions and schedules have no effect',
-        );
-        expect(await page.locator('#strip button').first().isDisabled()).toBe(true);
-        expect(await reports(page)).toEqual([['stock', 'stock', '0']]);
-        expect(await page.locator('.story').textContent()).toMatch(
-          /^Once upon a time there was a little \w+/,
-        );
+        expect(await page.locator('#environment').textContent()).toContain("mxattn's WebAssembly kernel");
+        expect(await reports(page)).toEqual([
+          ['stock', 'stock', '0'],
+          ['schedule', 'split', '8'],
+        ]);
+        for (const story of await page.locator('.story').allTextContents()) {
+          expect(story).toMatch(/^Once upon a time there was a little \w+/);
+        }
+      });
+      const steps = process.env.MXATTN_SCREENSHOTS ? 20 : 2;
+      await openPage(executable!, `${built.url}?device=wasm&model=image&steps=${steps}`, async (page) => {
+        await page.locator('#run:enabled').click();
+        await finish(page);
+        expect(await reports(page)).toEqual([
+          ['stock', 'stock', '0'],
+          ['schedule', 'split', '8'],
+          ['mxfp4', 'split', '8'],
+        ]);
+        const colors = await colorCounts(page);
+        expect(colors).toHaveLength(5);
+        for (const count of colors) expect(count).toBeGreaterThan(20);
+        await screenshot(page, 'browser-pictures');
       });
     } finally {
       await built.close();
     }
-  });
+  }, 300_000);
 });
 
 async function finish(page: Page): Promise<void> {

@@ -182,7 +182,7 @@ describe.skipIf(typeof description === 'string')('in place in Node.js', () => {
     const create = (options: object) => createSession(windowed, { ...shared, ...options });
     await expect(create({ backend: 'inplace' })).rejects.toThrow(/node_y has a window/);
     const { report } = await create({});
-    expect(['carrier', 'stock']).toContain(report.backend);
+    expect(['carrier', 'split']).toContain(report.backend);
     expect(report.reason).toMatch(/has a window, which is not supported in place/);
     await expect(create({ precision: 'efq4' })).rejects.toThrow(/WebGPU kernels do not have precision efq4/);
     await expect(create({ backend: 'gpu' })).rejects.toThrow(

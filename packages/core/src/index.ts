@@ -41,5 +41,5 @@ export {
 } from './schedule/schedule.js';
 export * from './softmax/pipeline.js';
 export { type RowSoftmax, type RowTrace, rowSoftmax } from './softmax/row.js';
-export { type WasmBackendOptions, wasmBackend } from './wasm/backend.js';
+export { type WasmBackendOptions, wasmBackend, wasmRecipes } from './wasm/backend.js';
 export type { WasmBuild } from './wasm/kernel.js';

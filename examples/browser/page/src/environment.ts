@@ -12,8 +12,8 @@ export async function findEnvironment(): Promise<Environment> {
     return {
       device: 'wasm',
       description:
-        `${missing} Models run on onnxruntime-web's WebAssembly with its own attention; ` +
-        'precisions and schedules have no effect.',
+        `${missing} Models run on WebAssembly, cut at their attentions, with mxattn's WebAssembly kernel between the parts; ` +
+        'it has f32, mxfp6 and mxfp4.',
     };
   }
   const { vendor, architecture, description } = missing;

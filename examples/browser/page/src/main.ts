@@ -31,7 +31,8 @@ async function start(): Promise<void> {
     ...vocabulary.vocab.slice(3).map((value) => make('option', { value })),
   );
   useLocalFiles();
-  if (environment.device === 'wasm') withoutWebGpu();
+  // A run on the processor leaves the page no time.
+  if (environment.device === 'wasm') pauseAfterRuns(ort.InferenceSession);
   applyQuery(form);
   const settings = new Settings(form, llm.num_hidden_layers, showError);
   const repaints: Repaint[] = [];
@@ -51,13 +52,6 @@ async function start(): Promise<void> {
   run.disabled = false;
 }
 
-function withoutWebGpu(): void {
-  pauseAfterRuns(ort.InferenceSession);
-  for (const part of form.querySelectorAll<HTMLFieldSetElement>('fieldset[data-needs=webgpu]')) {
-    part.disabled = true;
-  }
-}
-
 async function runAll(
   settings: Settings,
   environment: Environment,
@@ -73,11 +67,7 @@ async function runAll(
   run.disabled = true;
   stop.disabled = false;
   try {
-    // Without WebGPU there is one way to run a model.
-    const variants =
-      environment.device === 'webgpu'
-        ? settings.variants
-        : [{ name: 'stock', title: 'Full precision', schedule: null } as const];
+    const { variants } = settings;
     if (variants.length === 0) throw new Error('choose at least one thing to compare');
     if (settings.model === 'text') {
       const text = { prompt: settings.value('prompt'), tokens: settings.number('tokens') };

@@ -59,10 +59,7 @@ async function open(
   variant: Variant,
   device: Environment['device'],
 ): Promise<{ session: InferenceSession; report: SessionReport }> {
-  if (device === 'webgpu') {
-    const session = await createSession(bytes, { ort, ...sessionOptions(variant) });
-    return { session, report: session.report };
-  }
-  const session = await ort.InferenceSession.create(bytes, { executionProviders: ['wasm'] });
-  return { session, report: { backend: 'stock', reason: 'not on WebGPU', replaced: [], left: [] } };
+  const executionProvider = device;
+  const session = await createSession(bytes, { ort, executionProvider, ...sessionOptions(variant, device) });
+  return { session, report: session.report };
 }

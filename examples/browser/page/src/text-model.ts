@@ -25,7 +25,7 @@ export interface TextResult {
 
 /** Continues a story greedily. */
 export async function writeText(variant: Variant, options: TextOptions): Promise<TextResult> {
-  patch(sessionOptions(variant));
+  patch(sessionOptions(variant, options.device));
   try {
     const generator = await pipeline('text-generation', MODEL, {
       device: options.device,

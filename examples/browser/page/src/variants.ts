@@ -1,4 +1,5 @@
 import type { ScheduleJson } from '@mxattn/core';
+import type { Environment } from './environment.js';
 
 /** A way to run a model. */
 export interface Variant {
@@ -9,6 +10,10 @@ export interface Variant {
 }
 
 /** Options of `patch` and `createSession`. */
-export function sessionOptions({ schedule }: Variant): { schedule: ScheduleJson } | { backend: 'stock' } {
-  return schedule ? { schedule } : { backend: 'stock' };
+export function sessionOptions(
+  { schedule }: Variant,
+  device: Environment['device'],
+): { schedule: ScheduleJson; backend?: 'split' } | { backend: 'stock' } {
+  if (!schedule) return { backend: 'stock' };
+  return device === 'wasm' ? { schedule, backend: 'split' } : { schedule };
 }

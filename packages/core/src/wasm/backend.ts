@@ -11,7 +11,8 @@ const TILE_KEYS = 64;
 const BLOCK_ROWS = 64;
 
 /** What the kernel implements. */
-const wasmRecipes: readonly Recipe[] = [recipes.f32, recipes.mxfp6, recipes.mxfp4];
+/** What the kernel implements. */
+export const wasmRecipes: readonly Recipe[] = [recipes.f32, recipes.mxfp6, recipes.mxfp4];
 
 /** Options of {@link wasmBackend}. */
 export interface WasmBackendOptions {

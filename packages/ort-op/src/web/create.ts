@@ -1,5 +1,5 @@
 /// <reference types="@webgpu/types" />
-import { MxattnError, type Schedule, schedule } from '@mxattn/core';
+import { MxattnError, type Schedule, schedule, wasmRecipes } from '@mxattn/core';
 import type * as Ort from 'onnxruntime-common';
 import { type ModelProto, modelInputs, modelOutputs, readModel, writeModel } from '../model/index.js';
 import {
@@ -33,6 +33,11 @@ import type { WebBackend, WebSessionOptions } from './options.js';
 import { PackedCaches } from './packed-caches.js';
 import { PackedSession } from './packed-session.js';
 import { cacheObstacle, carrierObstacle, inplaceObstacle } from './self-test.js';
+import type { SplitAttention } from './split/attention.js';
+import { GpuSplitAttention } from './split/gpu-attention.js';
+import { openSplit } from './split/open.js';
+import type { SplitParts } from './split/session.js';
+import { WasmSplitAttention } from './split/wasm-attention.js';
 
 /** What is known of a device that sessions share. */
 interface Shared {
@@ -63,6 +68,7 @@ export async function createSession(
     ort,
     device: given,
     adapterInfo: givenInfo,
+    executionProvider = 'webgpu',
     precision,
     schedule: asked,
     backend = 'auto',
@@ -72,14 +78,16 @@ export async function createSession(
     ...stock
   } = options;
   const plan = sessionSchedule(options) ?? schedule('f32');
-  checkOptions(plan, backend);
+  checkOptions(plan, backend, executionProvider);
   checkCacheOptions(options);
+  if (executionProvider === 'wasm') return createOnWasm(await bytesOf(source), plan, options, stock);
   const { device, adapterInfo = device.adapterInfo } = given
     ? { device: given, adapterInfo: givenInfo }
     : await sharedDevice();
-  const create = (model: Uint8Array) =>
+  const create = (model: Uint8Array, locations = stock.preferredOutputLocation) =>
     ort.InferenceSession.create(model, {
       ...stock,
+      ...(locations === undefined ? {} : { preferredOutputLocation: locations }),
       executionProviders: [{ name: 'webgpu', device } as Ort.InferenceSession.WebGpuExecutionProviderOption],
     });
   const bytes = await bytesOf(source);
@@ -87,6 +95,21 @@ export async function createSession(
     return new StockSession(await create(bytes), { backend: 'stock', replaced: [], left: [] });
   }
   const original = readModel(bytes);
+  const split = (reason?: string) => {
+    const attention = new GpuSplitAttention(ort, device, adapterInfo);
+    return openSplit(original, crossAttention, splitParts(create, attention, plan, stock), reason);
+  };
+  const unchanged = async (reason: string) =>
+    new StockSession(await create(bytes), { backend: 'stock', reason, replaced: [], left: [] });
+  const splitOr = async (reason: string) => {
+    try {
+      return (await split(reason)) ?? (await unchanged(reason));
+    } catch (error) {
+      if (!(error instanceof MxattnError)) throw error;
+      return unchanged(`${reason}; ${error.message}`);
+    }
+  };
+  if (backend === 'split') return (await split()) ?? unchanged(NOTHING);
   const { model, report } = convertModel(original, { target: 'contrib', crossAttention });
   const nodes = carrierNodes(model);
   const ours = new Set(report.replaced.flatMap((_, layer) => carrierOf(nodes, layer) ?? []));
@@ -100,11 +123,9 @@ export async function createSession(
     throw new MxattnError(`attention cannot run in place in onnxruntime-web: ${obstacle}`);
   }
   if (nodes.length === 0) {
-    return new StockSession(await create(bytes), {
-      backend: 'stock',
-      reason: 'no attention to replace',
-      ...report,
-    });
+    const reason = report.left[0] ? `ONNX Runtime has no operator for it: ${report.left[0].reason}` : NOTHING;
+    if (backend === 'auto' && report.left.length > 0) return splitOr(reason);
+    return new StockSession(await create(bytes), { backend: 'stock', ...report, reason });
   }
   if (!shared || obstacle !== undefined) {
     const reason = `not in place: ${obstacle}`;
@@ -116,12 +137,7 @@ export async function createSession(
       return new StockSession(await create(writeModel(model)), { backend: 'carrier', reason, ...report });
     }
     if (backend === 'carrier') throw new MxattnError(`backend carrier: ${wrong}`);
-    return new StockSession(await create(bytes), {
-      backend: 'stock',
-      reason: `${reason}; ${wrong}`,
-      replaced: [],
-      left: [],
-    });
+    return splitOr(`${reason}; ${wrong}`);
   }
   const { attention } = shared;
   const fallbackObstacle = () => carrier(ort, create, device);
@@ -201,18 +217,54 @@ async function packedCache(
 /** Its dispatches say all that is not known from the model. */
 const PACKED_NODE: NodeFeatures = { softcap: 0, sinks: false, equalLengths: true };
 
-const BACKENDS: readonly string[] = ['auto', 'inplace', 'carrier', 'stock'] satisfies WebBackend[];
+const NOTHING = 'no attention to replace';
 
-/** @throws MxattnError for a backend that there is not or a precision that the WebGPU kernels do not have. */
-function checkOptions(plan: Schedule, backend: string): void {
-  if (!BACKENDS.includes(backend)) {
-    throw new MxattnError(`unknown backend "${backend}"; there are ${BACKENDS.join(', ')}`);
+/** Opens a model without WebGPU. */
+async function createOnWasm(
+  bytes: Uint8Array,
+  plan: Schedule,
+  { ort, backend = 'auto', crossAttention = false }: WebSessionOptions,
+  stock: Ort.InferenceSession.SessionOptions,
+): Promise<MxattnSession> {
+  const create = (model: Uint8Array) =>
+    ort.InferenceSession.create(model, { ...stock, executionProviders: ['wasm'] });
+  if (backend !== 'stock') {
+    const parts = splitParts(create, new WasmSplitAttention(ort), plan, stock);
+    const opened = await openSplit(readModel(bytes), crossAttention, parts);
+    if (opened) return opened;
   }
-  const names = webgpuRecipes.map(({ name }) => name);
+  const reason = backend === 'stock' ? {} : { reason: NOTHING };
+  return new StockSession(await create(bytes), { backend: 'stock', ...reason, replaced: [], left: [] });
+}
+
+function splitParts(
+  create: SplitParts['create'],
+  attention: SplitAttention,
+  plan: Schedule,
+  { preferredOutputLocation }: Ort.InferenceSession.SessionOptions,
+): SplitParts {
+  return { create, attention, plan, ...(preferredOutputLocation ? { preferredOutputLocation } : {}) };
+}
+
+const BACKENDS: readonly string[] = ['auto', 'inplace', 'split', 'carrier', 'stock'] satisfies WebBackend[];
+const WASM_BACKENDS: readonly string[] = ['auto', 'split', 'stock'] satisfies WebBackend[];
+
+/** @throws MxattnError for a backend or execution provider that there is not, or a precision that the kernels do not have. */
+function checkOptions(plan: Schedule, backend: string, executionProvider: string): void {
+  if (executionProvider !== 'webgpu' && executionProvider !== 'wasm') {
+    throw new MxattnError(`unknown executionProvider "${executionProvider}"; there are webgpu, wasm`);
+  }
+  const wasm = executionProvider === 'wasm';
+  const backends = wasm ? WASM_BACKENDS : BACKENDS;
+  if (!backends.includes(backend)) {
+    const where = wasm ? ' on WebAssembly' : '';
+    throw new MxattnError(`unknown backend "${backend}"${where}; there are ${backends.join(', ')}`);
+  }
+  const names = (wasm ? wasmRecipes : webgpuRecipes).map(({ name }) => name);
   const missing = plan.precisions.find((name) => !names.includes(name));
   if (missing) {
     throw new MxattnError(
-      `the WebGPU kernels do not have precision ${missing}; they have ${names.join(', ')}`,
+      `the ${wasm ? 'WebAssembly' : 'WebGPU'} kernels do not have precision ${missing}; they have ${names.join(', ')}`,
     );
   }
 }

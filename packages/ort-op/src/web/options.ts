@@ -5,16 +5,24 @@ import type { KvCacheFormat } from '../session/cache-format.js';
 
 /**
  * - `inplace`: this package's kernels on ONNX Runtime's device, inside its runs; an error where that is not possible.
+ * - `split`: the model is cut at its attentions; this package's kernels run between its parts, which costs a millisecond or
+ *   two for each.
  * - `carrier`: ONNX Runtime's own fused attention in the place of the model's many nodes.
  * - `stock`: an unchanged session.
- * - `auto`: `inplace` where it works, else `carrier`, with the reason in the report.
+ * - `auto`: the first of `inplace`, which costs nothing, `carrier` and `split` that works, with the reason in the report; without
+ *   WebGPU `split`.
  */
-export type WebBackend = 'auto' | 'inplace' | 'carrier' | 'stock';
+export type WebBackend = 'auto' | 'inplace' | 'split' | 'carrier' | 'stock';
 
-/** Options of `createSession` on WebGPU: ONNX Runtime's own and these. Give a precision or a schedule, not both. */
+/** Options of `createSession` in browsers: ONNX Runtime's own and these. Give a precision or a schedule, not both. */
 export interface WebSessionOptions extends Ort.InferenceSession.SessionOptions {
   /** The module of onnxruntime-web with its WebGPU provider (`onnxruntime-web/webgpu`). */
   readonly ort: typeof Ort;
+  /**
+   * What runs the model: WebGPU (default), or WebAssembly on the processor, with this package's WebAssembly kernel between the
+   * parts of the model.
+   */
+  readonly executionProvider?: 'webgpu' | 'wasm';
   /** The device of all sessions; default: one that is requested for the first session and then shared. */
   readonly device?: GPUDevice;
   /** Of the device's adapter; default the device's own, which in Dawn's package for Node.js lacks the matrix units. */

@@ -26,7 +26,9 @@ const reports: ModelReport[] = [];
 
 /**
  * Makes transformers.js in a browser use mxattn's attention in every model loaded on WebGPU from now on
- * (`device: 'webgpu'`); models on other devices run as without the patch. A second call replaces the options of the first.
+ * (`device: 'webgpu'`). Models on WebAssembly are cut at their attentions if `backend: 'split'` says so, else they run as
+ * without the patch: a model that makes a token at a time may take longer in parts. A second call replaces the options of
+ * the first.
  *
  * @throws MxattnError for an unknown precision or a schedule that depends on a denoising step.
  */
@@ -45,11 +47,12 @@ export function patch(options: WebPatchOptions = {}): void {
   const create = async (...args: unknown[]) => {
     const { model, options: given } = modelArguments(args);
     const name = typeof model === 'string' ? model : `${model.byteLength} bytes`;
-    if (!onWebGpu(given)) {
+    const executionProvider = onWebGpu(given) ? 'webgpu' : 'wasm';
+    if (executionProvider === 'wasm' && ours.backend !== 'split') {
       reports.push({ model: name, backend: 'stock', reason: 'not on WebGPU', replaced: [], left: [] });
       return (original as (...args: unknown[]) => Promise<InferenceSession>).apply(target, args);
     }
-    const created = await createSession(model, { ...given, ...ours, ort: runtime });
+    const created = await createSession(model, { ...given, ...ours, ort: runtime, executionProvider });
     reports.push({ model: name, ...created.report });
     return created;
   };

@@ -1,0 +1,21 @@
+import type { ModelProto } from '../../model/index.js';
+import { convertModel } from '../../rewrite/index.js';
+import { type SplitParts, SplitSession } from './session.js';
+
+/**
+ * Opens a model that is cut at its attentions.
+ *
+ * @param reason Why not in another way, for the report.
+ * @returns undefined where there is no attention to replace.
+ * @throws MxattnError if it cannot be cut.
+ */
+export async function openSplit(
+  original: ModelProto,
+  crossAttention: boolean,
+  parts: SplitParts,
+  reason?: string,
+): Promise<SplitSession | undefined> {
+  const { model, report } = convertModel(original, { crossAttention });
+  if (report.replaced.length === 0) return undefined;
+  return SplitSession.open(model, parts, { backend: 'split', ...(reason ? { reason } : {}), ...report });
+}
