@@ -62,7 +62,7 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
     { heads: 4, kvHeads: 1, headSize: 64, filled: 40, steps: 2, windowLeft: 9 },
     { heads: 6, kvHeads: 2, headSize: 64, filled: 40, steps: 2, biased: true },
     { heads: 6, kvHeads: 1, headSize: 64, filled: 62, steps: 4, elementType: 'float16' as const },
-  ])('$heads/$kvHeads heads of $headSize after $filled tokens, $elementType', async (shape) => {
+  ])('$heads/$kvHeads heads of $headSize after $filled tokens', async (shape) => {
     const { heads, kvHeads, headSize, filled, steps, windowLeft, biased, elementType = 'float32' } = shape;
     const halves = elementType === 'float16';
     const numbers = (count: number, seed: number) => {

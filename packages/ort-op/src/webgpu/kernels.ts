@@ -260,9 +260,11 @@ function rotation(headSize: number): Constants {
   };
 }
 
-export function appendTokens(headSize: number, elementType: ElementType): Kernel {
+/** @param one There is one new token. */
+export function appendTokens(headSize: number, elementType: ElementType, one: boolean): Kernel {
   const pieces = ['tensors', 'cache', 'cache_rotation', 'elements', 'append'] as const;
-  return cacheKernel(`append ${elementType}`, pieces, headSize, {
+  return cacheKernel(`append ${one ? 'one ' : ''}${elementType}`, pieces, headSize, {
+    ONE: one,
     ...tensorConstants({ elementType }),
     ...elementConstants(recipes.mxfp4.queryKey!),
     ...rotation(headSize),

@@ -156,7 +156,7 @@ export class KvCache {
     return [
       {
         name: 'append',
-        pipeline: pipelines.append,
+        pipeline: pipelines.appendOne,
         bindings: append,
         workgroups: [keyHeads + batch * heads, 1, 1],
       },
@@ -325,13 +325,14 @@ function servedGroups({ heads, kvHeads }: KvCacheShape): number {
 }
 
 async function compileAll(device: GPUDevice, { headSize, elementType, bias, sinks }: Required<KvCacheShape>) {
-  const [append, unpack, decoded, combined] = await compiled(device, [
-    appendTokens(headSize, elementType),
+  const [append, appendOne, unpack, decoded, combined] = await compiled(device, [
+    appendTokens(headSize, elementType, false),
+    appendTokens(headSize, elementType, true),
     unpackTokens(headSize),
     decode(headSize, elementType, bias),
     combine(headSize, elementType, sinks),
   ]);
-  return { append, unpack, decode: decoded, combine: combined };
+  return { append, appendOne, unpack, decode: decoded, combine: combined };
 }
 
 type Parts = ReturnType<typeof allocate>;

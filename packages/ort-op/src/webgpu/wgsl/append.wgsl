@@ -1,6 +1,6 @@
 // New tokens' keys and values into the cache; of one token its query too, quantised, for the decode kernel. A workgroup has
 // the new tokens of a head in one panel, an invocation a channel. Values go to the tail; where they fill a panel they are
-// quantised.
+// quantised. With ONE there is one new token, for which less code has to be fetched.
 //
 // Queries become integers by words, [group of SERVED heads][HEAD_SIZE / 4 words, then BLOCKS scales], 4 bytes for each of
 // the heads.
@@ -49,18 +49,28 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     quantiseQuery(group.x - keyHeads, channel);
     return;
   }
+#if ONE
+  appendPanel(group.x, (cache.length - 1u) / 32u, channel);
+#else
   let first = (cache.length - cache.added) / 32u;
   let last = (cache.length - 1u) / 32u;
   appendPanel(group.x, first + group.y, channel);
   // The first panel takes values from the tail that the last one overwrites.
   if (group.y == 0u && last > first) { appendPanel(group.x, last, channel); }
+#endif
 }
 
 /** Those of the new tokens that are in a panel. */
 fn appendPanel(head: u32, panel: u32, channel: u32) {
+#if ONE
+  let begin = cache.length - 1u;
+  let end = cache.length;
+  appendKey(head, begin, channel);
+#else
   let begin = max(cache.length - cache.added, panel * 32u);
   let end = min(cache.length, panel * 32u + 32u);
   for (var token = begin; token < end; token++) { appendKey(head, token, channel); }
+#endif
   if (end == panel * 32u + 32u) {
     quantisePanel(head, panel, begin, channel);
     return;
@@ -95,17 +105,28 @@ fn appendKey(head: u32, token: u32, channel: u32) {
 
 /** The values of a full panel, those before `begin` from the tail. */
 fn quantisePanel(head: u32, panel: u32, begin: u32, channel: u32) {
+  // All loads come first, so that they wait together.
+  var x: array<f32, 32>;
+#unroll i 32u
+  x[i] = tail[(head * 32u + i) * HEAD_SIZE + channel];
+#end
+#if ONE
+  x[31] = addedValue(head, begin, channel);
+#else
+#unroll i 32u
+  if (panel * 32u + i >= begin) { x[i] = addedValue(head, panel * 32u + i, channel); }
+#end
+#endif
   var largest = 0u;
-  for (var i = 0u; i < 32u; i++) {
-    largest = max(largest, bitcast<u32>(valueOf(head, panel * 32u + i, begin, channel)) & 0x7fffffffu);
-  }
+#unroll i 32u
+  largest = max(largest, bitcast<u32>(x[i]) & 0x7fffffffu);
+#end
   let exponent = scaleExponent(largest);
   let inverse = inversePower(exponent);
   var words: vec4<u32>;
-  for (var i = 0u; i < 32u; i++) {
-    let x = valueOf(head, panel * 32u + i, begin, channel);
-    words[i / 8u] |= codeOf(elementInteger(x * inverse)) << (8u * (i % 4u) + 4u * (i / 4u % 2u));
-  }
+#unroll i 32u
+  words[i / 8u] |= codeOf(elementInteger(x[i] * inverse)) << (8u * (i % 4u) + 4u * (i / 4u % 2u));
+#end
   values[(head * cache.panels + panel) * HEAD_SIZE + channel] = words;
   // What reads the key's codes is done.
   workgroupBarrier();
@@ -116,11 +137,6 @@ fn quantisePanel(head: u32, panel: u32, begin: u32, channel: u32) {
     for (var i = 0u; i < 4u; i++) { word |= bytes[4u * channel + i] << (8u * i); }
     valueScales[(head * cache.panels + panel) * (HEAD_SIZE / 4u) + channel] = word;
   }
-}
-
-fn valueOf(head: u32, token: u32, begin: u32, channel: u32) -> f32 {
-  if (token < begin) { return tail[(head * 32u + token % 32u) * HEAD_SIZE + channel]; }
-  return addedValue(head, token, channel);
 }
 
 fn addedValue(head: u32, token: u32, channel: u32) -> f32 {
