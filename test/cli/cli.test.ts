@@ -211,7 +211,11 @@ describe('mxattn doctor', () => {
       string | boolean
     >[];
     const finding = (name: string) => findings.find(({ what }) => what === name)!;
-    const gpus = [finding('GPU kernels (HIP, CUDA)'), finding('WebGPU')];
+    const gpus = [
+      finding('GPU kernels (HIP, CUDA)'),
+      finding('WebGPU'),
+      finding('In place in onnxruntime-web'),
+    ];
     const others = findings.filter((each) => !gpus.includes(each));
     expect(others.map(({ what, works }) => [what, works])).toEqual([
       ['Node.js', true],
@@ -220,11 +224,12 @@ describe('mxattn doctor', () => {
       ['@huggingface/transformers', true],
     ]);
     // Machines differ in this.
-    const [native, webGpu] = gpus;
+    const [native, webGpu, inPlace] = gpus;
     expect(native!.found).toMatch(native!.works ? /GPU 0: .*; compiled by (hiprtc|nvrtc) / : /HIP: |GPU 0: /);
     expect(webGpu!.found).toMatch(
       webGpu!.works ? /f32: .*; mxfp6: .*; matrix units: / : /WebGPU|webgpu|adapter/,
     );
+    expect(inPlace!.found).toMatch(/^onnxruntime-web 1\.|not tried, without a GPU/);
     for (const gpu of gpus) expect(gpu.remedy === '').toBe(gpu.works);
     expect(mxattn('doctor').stdout).toContain('CPU kernel');
   });

@@ -17,8 +17,8 @@ const KV_HEADS = 2;
 const SIZE = 64;
 const WIDTH = 16;
 const SCALES = [0.25, 0.75] as const;
-/** Of weights in 127 steps, and of those of the Fused-Softmax, against exact ones. */
-const WEIGHT_ERROR = 0.03;
+/** Of weights in 127 steps, and of those of the Fused-Softmax, against exact ones; matrix units round operands, too. */
+const WEIGHT_ERROR = process.env.MXATTN_GPU === undefined ? 0.03 : 0.06;
 
 type Session = Awaited<ReturnType<typeof createSession>>;
 type Outputs = Readonly<Record<string, Tensor>>;

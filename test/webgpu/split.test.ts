@@ -15,6 +15,10 @@ if (process.env.MXATTN_GPU === undefined) useSoftwareVulkan();
 const description = await describeGpu();
 if (typeof description === 'string') console.warn(`skipped: ${description}`);
 
+const backends = process.env.MXATTN_LONG_TESTS
+  ? (['stock', 'split', 'inplace'] as const)
+  : (['stock'] as const);
+
 describe.skipIf(typeof description === 'string')('models cut at their attentions, in onnxruntime-web', () => {
   let shared: Pick<WebSessionOptions, 'ort' | 'device' | 'adapterInfo'>;
   let folder: string;
@@ -94,6 +98,30 @@ describe.skipIf(typeof description === 'string')('models cut at their attentions
       }
       await session.release();
     }
+  });
+
+  // The same check in all of them; MXATTN_LONG_TESTS=1 compiles kernels for it.
+  it.each(backends)('a lost device is told, and a new one works: %s', async (backend) => {
+    const { ort } = shared;
+    const bytes = readFileSync(`${folder}vit/onnx/model.onnx`);
+    const feeds = { pixel_values: new ort.Tensor('float32', noise(3 * 32 * 32, 7), [1, 3, 32, 32]) };
+    const opened = async () => {
+      const { adapter, device } = await openGpu();
+      return {
+        device,
+        session: await createSession(bytes, { ort, device, adapterInfo: adapter.info, backend }),
+      };
+    };
+    const first = await opened();
+    await first.session.run(feeds);
+    first.device.destroy();
+    await expect(first.session.run(feeds)).rejects.toThrow(
+      /device of this session was lost \(destroyed.*; create the session again/,
+    );
+    const second = await opened();
+    const { logits } = await second.session.run(feeds);
+    expect(logits!.dims[0]).toBe(1);
+    await second.session.release();
   });
 
   it('says what it cannot do', async () => {

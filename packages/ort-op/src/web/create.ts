@@ -27,6 +27,7 @@ import {
   softcapOf,
 } from './carrier-nodes.js';
 import { type AdapterDevice, requestDevice } from './device.js';
+import { tellingLoss } from './device-loss.js';
 import { CACHE_FORMAT, InplaceAttention } from './inplace-attention.js';
 import { InplaceSession } from './inplace-session.js';
 import type { WebBackend, WebSessionOptions } from './options.js';
@@ -72,7 +73,7 @@ export async function createSession(
     precision,
     schedule: asked,
     backend = 'auto',
-    crossAttention = false,
+    crossAttention,
     kvCache,
     kvCacheFormat,
     ...stock
@@ -80,17 +81,29 @@ export async function createSession(
   const plan = sessionSchedule(options) ?? schedule('f32');
   checkOptions(plan, backend, executionProvider);
   checkCacheOptions(options);
-  if (executionProvider === 'wasm') return createOnWasm(await bytesOf(source), plan, options, stock);
+  const bytes = await bytesOf(source);
+  if (executionProvider === 'wasm') return createOnWasm(bytes, plan, options, stock);
   const { device, adapterInfo = device.adapterInfo } = given
     ? { device: given, adapterInfo: givenInfo }
     : await sharedDevice();
+  const session = await createOnWebGpu(bytes, plan, options, stock, { device, adapterInfo });
+  return tellingLoss(session, device);
+}
+
+async function createOnWebGpu(
+  bytes: Uint8Array,
+  plan: Schedule,
+  options: WebSessionOptions,
+  stock: Ort.InferenceSession.SessionOptions,
+  { device, adapterInfo }: AdapterDevice,
+): Promise<MxattnSession> {
+  const { ort, backend = 'auto', crossAttention = false } = options;
   const create = (model: Uint8Array, locations = stock.preferredOutputLocation) =>
     ort.InferenceSession.create(model, {
       ...stock,
       ...(locations === undefined ? {} : { preferredOutputLocation: locations }),
       executionProviders: [{ name: 'webgpu', device } as Ort.InferenceSession.WebGpuExecutionProviderOption],
     });
-  const bytes = await bytesOf(source);
   if (backend === 'stock') {
     return new StockSession(await create(bytes), { backend: 'stock', replaced: [], left: [] });
   }
@@ -283,6 +296,21 @@ function checkCacheOptions({ kvCache = 'packed', kvCacheFormat }: WebSessionOpti
       `the packed cache on WebGPU is ${CACHE_FORMAT}, not ${kvCacheFormat}; leave kvCacheFormat out`,
     );
   }
+}
+
+/**
+ * Tries whether attention can be computed in place in this onnxruntime-web, with a tiny model in float32.
+ *
+ * @returns why not; undefined if it can.
+ */
+export async function inplaceStatus(
+  ort: typeof Ort,
+  { device, adapterInfo }: AdapterDevice,
+): Promise<string | undefined> {
+  const provider = { name: 'webgpu', device } as Ort.InferenceSession.WebGpuExecutionProviderOption;
+  const create = (model: Uint8Array) =>
+    ort.InferenceSession.create(model, { executionProviders: [provider] });
+  return (await inplace(ort, create, device, adapterInfo, new Set(['float32'] as const))).obstacle;
 }
 
 /** Whether attention of these element types can be computed in place on a device, tried once for each. */

@@ -3,7 +3,7 @@ export { kvCacheBytes } from '../session/cache-tensors.js';
 export type { SessionReport } from '../session/report.js';
 export type { Fetches, MxattnRunOptions } from '../session/run-options.js';
 export type { MxattnSession } from '../session/types.js';
-export { createSession } from './create.js';
+export { createSession, inplaceStatus } from './create.js';
 export { type AdapterDevice, requestDevice } from './device.js';
 export type { DispatchCounts } from './inplace-attention.js';
 export { InplaceSession } from './inplace-session.js';

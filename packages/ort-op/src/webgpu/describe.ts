@@ -1,11 +1,13 @@
 /// <reference types="@webgpu/types" />
-import { hasMatrices, matrixConfigs } from './features.js';
+import { hasMatrices, isSoftware, matrixConfigs } from './features.js';
 import { requestKernelDevice } from './request.js';
 
 /** What this machine's GPU can do for the kernels. */
 export interface GpuDescription {
   /** Of the adapter. */
   readonly name: string;
+  /** Whether it is a processor. */
+  readonly software: boolean;
   readonly features: readonly string[];
   readonly limits: Readonly<Record<string, number>>;
   /** Shapes of matrix products, as in `i8 16x16x32 -> i32`. */
@@ -44,6 +46,7 @@ export async function describeAdapter(gpu: GPU | undefined): Promise<GpuDescript
     matrix ? `subgroup matrices at head sizes 64 and 128, else ${otherwise}` : otherwise;
   return {
     name: [info.vendor, info.architecture, info.device, info.description].filter(Boolean).join(' '),
+    software: isSoftware(info),
     features: [...adapter.features].sort(),
     limits: Object.fromEntries(LIMITS.map((limit) => [limit, adapter.limits[limit]])),
     matrixProducts: matrixConfigs(info).map(

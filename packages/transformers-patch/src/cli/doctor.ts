@@ -1,7 +1,8 @@
 import { createRequire } from 'node:module';
 import { cpus } from 'node:os';
 import { addonStatus, customOpLibrary, findRuntime, gpuCompiler, listGpus } from '@mxattn/ort-op';
-import { describeGpu } from '@mxattn/ort-op/webgpu-node';
+import { inplaceStatus, type WebSessionOptions } from '@mxattn/ort-op/web';
+import { describeGpu, openGpu, webRuntime } from '@mxattn/ort-op/webgpu-node';
 import { Command } from 'commander';
 import { printJson, printTable } from './output.js';
 
@@ -21,7 +22,15 @@ export function doctorCommand(): Command {
     .option('--json', 'print JSON')
     .addHelpText('after', '\nExamples:\n  mxattn doctor\n  mxattn doctor --json')
     .action(async ({ json }: { json?: boolean }) => {
-      const findings = [node(), runtime(), addon(), nativeGpu(), await webGpu(), transformers()];
+      const findings = [
+        node(),
+        runtime(),
+        addon(),
+        nativeGpu(),
+        await webGpu(),
+        await inPlace(),
+        transformers(),
+      ];
       if (json) printJson(findings);
       else
         printTable(
@@ -111,6 +120,35 @@ async function webGpu(): Promise<Finding> {
     found: `${name}; ${used.join('; ')}; matrix units: ${matrices}; features: ${features.join(', ')}`,
     remedy: '',
   };
+}
+
+/** Whether the kernels can take over what onnxruntime-web dispatches, tried in Node.js. */
+async function inPlace(): Promise<Finding> {
+  const what = 'In place in onnxruntime-web';
+  const description = await describeGpu();
+  if (typeof description === 'string' || description.software) {
+    const found = 'not tried, without a GPU behind WebGPU';
+    return { what, works: false, found, remedy: 'in a browser the report of a session tells' };
+  }
+  try {
+    const ort = (await webRuntime()) as unknown as WebSessionOptions['ort'];
+    const { adapter, device } = await openGpu();
+    const obstacle = await inplaceStatus(ort, { device, adapterInfo: adapter.info });
+    const version = `onnxruntime-web ${ort.env.versions.web ?? ort.env.versions.common}`;
+    const remedy = "ONNX Runtime's own kernel runs; versions 1.30 and 1.31-dev are known";
+    return {
+      what,
+      works: obstacle === undefined,
+      found: obstacle ? `${version}: ${obstacle}` : version,
+      remedy: obstacle ? remedy : '',
+    };
+  } catch (error) {
+    const found = (error as Error).message;
+    return { what, works: false, found, remedy: 'npm install onnxruntime-web, to use it in Node.js' };
+  } finally {
+    // With it the process would not end.
+    Reflect.deleteProperty(globalThis, 'navigator');
+  }
 }
 
 function transformers(): Finding {
