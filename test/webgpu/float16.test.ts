@@ -10,6 +10,7 @@ import {
   precision,
   toF16,
 } from '@mxattn/core';
+import { webgpuBackend } from '@mxattn/ort-op/webgpu';
 import { describeGpu, openGpu } from '@mxattn/ort-op/webgpu-node';
 import { describe, expect, it } from 'vitest';
 import { compose } from '../../packages/ort-op/src/webgpu/compose.js';
@@ -25,7 +26,9 @@ if (typeof description === 'string') console.warn(`skipped: ${description}`);
 const rows = onGpu ? floatRows : plainRows;
 
 describe.skipIf(typeof description === 'string')('float16 tensors', async () => {
-  const { device } = typeof description === 'string' ? { device: undefined! } : await openGpu();
+  const { device, adapter } =
+    typeof description === 'string' ? { device: undefined!, adapter: undefined! } : await openGpu();
+  const matrices = typeof description !== 'string' && description.kernels.mxfp8 !== 'float32';
   const options = { unroll: onGpu, matrix: false };
   const run = (tensors: AttentionTensors, spec: AttentionSpec, name: PrecisionName) =>
     attendHalves(device, tensors, spec, precision(name), options);
@@ -42,6 +45,35 @@ describe.skipIf(typeof description === 'string')('float16 tensors', async () => 
     expect(await throughHalves(device, halves)).toEqual(halves);
     expect(await throughHalves(device, numbers)).toEqual(expected);
   });
+
+  it.skipIf(!matrices).each(['mxfp8', 'mxfp6', 'mxfp4'] as const)(
+    'gives on matrix units what it gives for float32 tensors: %s',
+    async (name) => {
+      const floats = webgpuBackend(device, { adapterInfo: adapter.info });
+      for (const headSize of [64, 128]) {
+        const spec = attentionSpec({
+          heads: 4,
+          kvHeads: 2,
+          queryLength: 150,
+          keyLength: 300,
+          headSize,
+          causal: true,
+        });
+        const operands = {
+          query: rounded(normal(4 * 150 * headSize, 1)),
+          key: rounded(normal(2 * 300 * headSize, 2)),
+          value: rounded(normal(2 * 300 * headSize, 3)),
+          bias: { dims: [4, 1, 300], data: rounded(normal(4 * 300, 4)) },
+        };
+        const output = await attendHalves(device, operands, spec, precision(name), {
+          unroll: true,
+          matrix: true,
+        });
+        const expected = await floats.attention(operands, spec, precision(name));
+        expect(relativeError(output, expected)).toBeLessThan(OUTPUT_ERROR);
+      }
+    },
+  );
 
   // Kernels read and write alike at all that quantise.
   describe.each(['f32', 'mxfp6'] as const)('%s', (name) => {
