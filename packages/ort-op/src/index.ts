@@ -35,6 +35,7 @@ export {
   precisionInput,
   storedSchedule,
   type TargetName,
+  type TokenCount,
   withOutputs,
   withPrecisions,
 } from './rewrite/index.js';

@@ -64,16 +64,17 @@ class Kernel {
       problem.out = static_cast<float*>(data);
       attend(problem, cache, parallel);
     } else {
-      computeInHalf(problem, in, static_cast<uint16_t*>(data), parallel);
+      computeInHalf(problem, cache, in, static_cast<uint16_t*>(data), parallel);
     }
   }
 
  private:
   // Query, key and value become floats first, a small part of the work; f16 has too few digits for the softmax.
-  void computeInHalf(cpu::Problem problem, const std::array<Tensor, kInputs>& in, uint16_t* out,
+  void computeInHalf(cpu::Problem problem, CacheLayer* cache, const std::array<Tensor, kInputs>& in, uint16_t* out,
                      const cpu::Parallel& parallel) const {
     size_t queries = problem.batch * problem.heads * problem.queryLength;
-    size_t keys = problem.batch * problem.kvHeads * problem.keyLength;
+    // Without those in a cache.
+    size_t keys = problem.batch * problem.kvHeads * (problem.keyLength - problem.firstNewKey);
     size_t sizes[] = {queries * problem.headSize, keys * problem.headSize, keys * problem.valueHeadSize};
     size_t outSize = queries * problem.valueHeadSize;
     cpu::Scratch::Lease memory(op_.scratch, (sizes[0] + sizes[1] + sizes[2] + outSize) * sizeof(float));
@@ -85,7 +86,7 @@ class Kernel {
       next += sizes[i];
     }
     problem.out = next;
-    attend(problem, nullptr, parallel);
+    attend(problem, cache, parallel);
     op_.build.toHalf(problem.out, out, outSize);
   }
 
@@ -178,7 +179,6 @@ class Kernel {
 
   void useCache(cpu::Problem& problem, const CacheLayer& cache) const {
     const cpu::CacheShape& shape = cache.shape();
-    if (op_.element != ort::kFloat32) fail("a native cache takes float32");
     if (shape.batch != problem.batch || shape.kvHeads != problem.kvHeads || shape.headSize != problem.headSize ||
         shape.valueHeadSize != problem.valueHeadSize) {
       fail("the cache was made for other sizes");

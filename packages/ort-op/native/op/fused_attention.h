@@ -3,7 +3,7 @@
 // Inputs: query T [B, H, Sq, D]; key T [B, Hkv, Skv, D]; value T [B, Hkv, Skv, Dv]; bias f32, broadcastable to
 // [B, H, Sq, Skv]; precision i32 [layers], the precision id of every layer for this run. T: f32 or f16.
 // cache i64 [layers], optional: addresses of a CacheLayer for every layer; key and value are then the new tokens, which
-// are appended, Skv is their number with those before, and T is f32.
+// are appended, and Skv is their number with those before.
 // Attributes: scale (float), layer (int, index into precision), softcap (float, default 0: none), and what a
 // query sees by position, where query i of Sq stands at key i + Skv - Sq: causal (int, default 0; 1: no key after its
 // own), window_left and window_right (int, default -1: no limit; else so many keys before and after its own).

@@ -7,7 +7,7 @@ import { readSoftmax } from './decomposed.js';
 import { isFusedNode, readFusedNode } from './fused-nodes.js';
 import { isSelfAttention, originOf } from './origin.js';
 import type { Reading, Reason } from './reading.js';
-import type { BiasTerm, FoundAttention, LeftAttention } from './types.js';
+import type { BiasTerm, FoundAttention, LeftAttention, ReadOptions } from './types.js';
 
 /** Every attention of a model: those that can be replaced, and the others with the reason. */
 export interface Attentions {
@@ -51,12 +51,13 @@ function isAnchor(node: NodeProto): boolean {
 }
 
 /** Finds the attentions of a graph and of the bodies in it. */
-export function findIn(root: GraphIndex): Attentions {
+export function findIn(root: GraphIndex, options: ReadOptions = {}): Attentions {
   const found: FoundAttention[] = [];
   const left: LeftAttention[] = [];
   const visit = (graph: GraphIndex) => {
     for (const node of graph.graph.node) {
-      const reading = node.opType === 'Softmax' ? readSoftmax(graph, node) : readFusedNode(graph, node);
+      const reading =
+        node.opType === 'Softmax' ? readSoftmax(graph, node) : readFusedNode(graph, node, options);
       if (!reading) continue;
       const result = complete(graph, reading, found.length);
       if ('reason' in result) left.push({ node: nameOf(node), reason: result.reason });

@@ -7,8 +7,9 @@ import { readGroupQueryAttention } from './nodes/group-query-attention.js';
 import { readMicrosoftAttention } from './nodes/microsoft-attention.js';
 import { readMultiHeadAttention } from './nodes/multi-head-attention.js';
 import type { Reading, Reason } from './reading.js';
+import type { ReadOptions } from './types.js';
 
-type NodeReader = (graph: GraphIndex, node: NodeProto) => Reading | Reason;
+type NodeReader = (graph: GraphIndex, node: NodeProto, options: ReadOptions) => Reading | Reason;
 
 /** Operators that are a whole attention, by domain and name. */
 const readers: ReadonlyMap<string, NodeReader> = new Map<string, NodeReader>([
@@ -32,8 +33,12 @@ const readers: ReadonlyMap<string, NodeReader> = new Map<string, NodeReader>([
 ]);
 
 /** The attention that a node is; a reason where it cannot be read; undefined where the node is none. */
-export function readFusedNode(graph: GraphIndex, node: NodeProto): Reading | Reason | undefined {
-  return readers.get(keyOf(node))?.(graph, node);
+export function readFusedNode(
+  graph: GraphIndex,
+  node: NodeProto,
+  options: ReadOptions,
+): Reading | Reason | undefined {
+  return readers.get(keyOf(node))?.(graph, node, options);
 }
 
 /** Whether a node is all of an attention. */

@@ -11,6 +11,16 @@ export interface Operand {
   readonly permutation: readonly number[];
 }
 
+/** How attentions are read. */
+export interface ReadOptions {
+  /**
+   * Take it that all entries of a batch have as many tokens as their cache has places, where a node has lengths that say
+   * so when it runs: new tokens are then behind the past ones, and masks are bands. {@link FoundAttention.tokenCounts}
+   * tells of it.
+   */
+  readonly unpaddedCaches?: boolean;
+}
+
 /** Something that changes the scores before the softmax, added to them in the end. */
 export interface BiasTerm {
   /**
@@ -76,6 +86,11 @@ export interface FoundAttention extends Omit<AttentionSummary, 'elementType'> {
   readonly key: Operand;
   readonly value: Operand;
   readonly bias: readonly BiasTerm[];
+  /**
+   * Tokens of each entry of the batch after a run, less one: an int32 value whose elements must all be the length of the
+   * keys less one, as it was read with {@link ReadOptions}.
+   */
+  readonly tokenCounts?: string;
   /** The node it was found by: a softmax, or a node that is all of an attention. */
   readonly anchor: NodeProto;
   /** Nodes that read the shape of the scores or of the probabilities, which are no more when it is replaced. */

@@ -8,6 +8,8 @@ import { instead } from './shape-reader.js';
 
 /** The cache of one layer: the inputs and outputs that carried it as tensors. */
 export interface CacheLayer {
+  /** Of these tensors. */
+  readonly elementType: 'float32' | 'float16';
   readonly pastKey: string;
   readonly pastValue: string;
   readonly presentKey: string;
@@ -56,7 +58,8 @@ export function withoutCache(
     const value = joins.at(node.input[2]!);
     if (!key || !value)
       return { reason: `${node.name} does not continue a cache that is an input and an output` };
-    const layer = {
+    const layer: CacheLayer = {
+      elementType: key.past.type === 'float16' ? 'float16' : 'float32',
       pastKey: key.past.name,
       pastValue: value.past.name,
       presentKey: key.present,
@@ -68,9 +71,10 @@ export function withoutCache(
     layers.push(layer);
     for (const join of [key, value]) {
       removed.add(join.node);
+      if (join.cast) replaced.set(join.cast, [copy(join.cast, { input: [join.added] })]);
       for (const reader of join.shapeReaders) replaced.set(reader, joinedShape(reader, join, opset));
     }
-    replaced.set(node, attend(node, { key: key.added, value: value.added }, layer));
+    replaced.set(node, attend(node, { key: read(key), value: read(value) }, layer));
   }
   if (layers.length === 0) return { reason: 'no attention was replaced' };
 
@@ -94,12 +98,19 @@ export function withoutCache(
   };
 }
 
+/** What attention reads of the new tokens. */
+function read({ cast, added }: Join): string {
+  return cast?.output[0] ?? added;
+}
+
 /** Where a cache and new tokens are joined. */
 interface Join {
   readonly node: NodeProto;
   readonly past: ValueSignature;
   readonly added: string;
   readonly present: string;
+  /** Between `present` and the attention: an operator set that has FusedAttention of float32 alone. */
+  readonly cast: NodeProto | undefined;
   readonly heads: number;
   readonly size: number;
   /** Shape nodes that read `present`. */
@@ -134,14 +145,22 @@ class Joins {
     }
   }
 
-  /** The Concat of a float32 input [batch, heads, past, size] and new tokens, read by one attention, and but for their shape by nothing else. */
-  at(present: string): Join | undefined {
+  /**
+   * The Concat of an input [batch, heads, past, size] and new tokens that an attention reads, and but for their shape nothing
+   * else.
+   */
+  at(operand: string): Join | undefined {
+    const producer = this.producers.get(operand);
+    const cast = producer?.opType === 'Cast' ? producer : undefined;
+    if (cast && this.consumers.get(operand)!.length !== 1) return undefined;
+    const present = cast?.input[0] ?? operand;
     const node = this.producers.get(present);
     if (node?.opType !== 'Concat' || node.input.length !== 2) return undefined;
     const axis = intAttribute(node, 'axis', 0);
     const [pastName, added] = node.input as [string, string];
     const past = this.inputs.get(pastName);
-    if ((axis !== 2 && axis !== -2) || past?.type !== 'float32' || past.dims.length !== 4) return undefined;
+    if ((axis !== 2 && axis !== -2) || past?.dims.length !== 4) return undefined;
+    if (past.type !== 'float32' && past.type !== 'float16') return undefined;
     const [, heads, , size] = past.dims;
     if (typeof heads !== 'number' || typeof size !== 'number' || !this.outputs.has(present)) return undefined;
     // Without the tensors their shapes are still known, but nothing else.
@@ -150,6 +169,6 @@ class Joins {
     if (readers.length !== shapeReaders.length + 1) return undefined;
     const others = this.consumers.get(pastName)!.filter((user) => user !== node);
     if (others.some(({ opType }) => opType !== 'Shape')) return undefined;
-    return { node, past, added, present, heads, size, shapeReaders };
+    return { node, past, added, present, cast, heads, size, shapeReaders };
   }
 }

@@ -3,9 +3,16 @@ import { MxattnError } from '@mxattn/core';
 import { findIn, nameOf, openModel } from '../find/find.js';
 import type { AttentionSummary, FoundAttention, LeftAttention } from '../find/index.js';
 import { summaryOf } from '../find/summary.js';
-import { GraphIndex, type ModelProto, type ModelSource, opsets, readModel } from '../model/index.js';
+import {
+  DataType,
+  GraphIndex,
+  type ModelProto,
+  type ModelSource,
+  opsets,
+  readModel,
+} from '../model/index.js';
 import { copy } from '../model/messages.js';
-import { OperatorSetIdProtoSchema } from '../model/onnx_pb.js';
+import { OperatorSetIdProtoSchema, ValueInfoProtoSchema } from '../model/onnx_pb.js';
 import { inOrder } from '../model/order.js';
 import { Biases } from './bias.js';
 import { isConverted, reportConverted } from './converted.js';
@@ -30,6 +37,23 @@ export interface ConvertOptions {
   readonly target?: TargetName;
   /** Also replace attention between different activations. Default: false. */
   readonly crossAttention?: boolean;
+  /**
+   * Take it that in a GroupQueryAttention with a cache all entries of the batch have as many tokens as the cache has places:
+   * it then becomes a plain join. What is taken for granted has to be checked at every run, see {@link TokenCount}. Default:
+   * false.
+   */
+  readonly unpaddedCaches?: boolean;
+}
+
+/** What a conversion with `unpaddedCaches` takes for granted at a node. */
+export interface TokenCount {
+  /** Name of the GroupQueryAttention, the first one of several with the same lengths. */
+  readonly node: string;
+  /**
+   * Input or output of the converted model, int32 with one element for each entry of the batch: its `seqlens_k`, which has to be
+   * the length of the node's `present` outputs less one.
+   */
+  readonly lengths: string;
 }
 
 /** What was replaced in a model and what was not. */
@@ -46,15 +70,19 @@ export interface ConversionReport {
 export function convertModel(
   source: ModelSource | ModelProto,
   options: ConvertOptions = {},
-): { model: ModelProto; report: ConversionReport } {
+): {
+  model: ModelProto;
+  report: ConversionReport;
+  tokenCounts: readonly TokenCount[];
+} {
   const original = typeof source === 'string' || source instanceof Uint8Array ? readModel(source) : source;
   const target = targetNamed(options.target ?? 'fused');
-  if (isConverted(original)) return { model: original, report: reportConverted(original) };
+  if (isConverted(original)) return { model: original, report: reportConverted(original), tokenCounts: [] };
   const model = openModel(original);
   const graph = model.graph;
-  if (!graph) return { model: original, report: { replaced: [], left: [] } };
+  if (!graph) return { model: original, report: { replaced: [], left: [] }, tokenCounts: [] };
   const index = new GraphIndex(graph, opsets(model));
-  const attentions = findIn(index);
+  const attentions = findIn(index, options);
   const replaced: FoundAttention[] = [];
   const left: LeftAttention[] = [...attentions.left];
   const edits = new Edits();
@@ -72,13 +100,18 @@ export function convertModel(
     replaced.push(attention);
   }
   const report = { replaced: replaced.map((each, layer) => summaryOf(each, layer)), left };
-  if (replaced.length === 0) return { model: original, report };
+  if (replaced.length === 0) return { model: original, report, tokenCounts: [] };
 
   const additions = target.additions(model, replaced);
+  const tokenCounts = tokenCountsOf(replaced);
+  const outputs = tokenCounts
+    .filter(({ lengths }) => !index.isInput(lengths) && !index.isOutput(lengths))
+    // The runtime knows the shape.
+    .map(({ lengths: name }) => create(ValueInfoProtoSchema, { name, type: int32 }));
   return {
     model: copy(model, {
       // A mask that layers share is computed where the first of them ends, which may be behind another.
-      graph: inOrder(edits.apply(index, additions)),
+      graph: inOrder(edits.apply(index, { ...additions, outputs })),
       functions: [...model.functions, ...additions.functions],
       opsetImport: [
         ...model.opsetImport,
@@ -89,7 +122,20 @@ export function convertModel(
       irVersion: model.irVersion > additions.irVersion ? model.irVersion : BigInt(additions.irVersion),
     }),
     report,
+    tokenCounts,
   };
+}
+
+const int32 = {
+  value: { case: 'tensorType', value: { elemType: DataType.INT32 } },
+} as const;
+
+function tokenCountsOf(attentions: readonly FoundAttention[]): TokenCount[] {
+  const nodes = new Map<string, string>();
+  for (const { tokenCounts, anchor } of attentions) {
+    if (tokenCounts !== undefined && !nodes.has(tokenCounts)) nodes.set(tokenCounts, nameOf(anchor));
+  }
+  return [...nodes].map(([lengths, node]) => ({ node, lengths }));
 }
 
 function targetNamed(name: string): Target {

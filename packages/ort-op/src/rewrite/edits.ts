@@ -4,6 +4,14 @@ import { mapBodies } from '../model/inline.js';
 import { copy } from '../model/messages.js';
 import type { ValueInfoProto } from '../model/onnx_pb.js';
 
+/** What is to be added to a graph. */
+interface Added {
+  readonly inputs: readonly ValueInfoProto[];
+  /** Values of the graph. */
+  readonly outputs: readonly ValueInfoProto[];
+  readonly initializers: readonly TensorProto[];
+}
+
 /** What is to change in a model's graphs. Nodes that nothing needs afterwards go without being named. */
 export class Edits {
   private readonly replacements = new Map<NodeProto, readonly NodeProto[]>();
@@ -14,8 +22,9 @@ export class Edits {
   }
 
   /** The graph with the edits made in it and its bodies. The graph itself stays as it is. */
-  apply(index: GraphIndex, add: { inputs: ValueInfoProto[]; initializers: TensorProto[] }): GraphProto {
-    const { graph } = index;
+  apply(index: GraphIndex, add: Added): GraphProto {
+    const output = [...index.graph.output, ...add.outputs];
+    const graph = copy(index.graph, { output });
     const nodes = graph.node.flatMap(
       (node) => this.replacements.get(node) ?? [this.applyToBodies(node, index)],
     );
@@ -37,7 +46,7 @@ export class Edits {
   private applyToBodies(node: NodeProto, index: GraphIndex): NodeProto {
     return mapBodies(node, (body) => {
       const inner = index.inner.find((each) => each.graph === body);
-      return inner ? this.apply(inner, { inputs: [], initializers: [] }) : body;
+      return inner ? this.apply(inner, { inputs: [], outputs: [], initializers: [] }) : body;
     });
   }
 }

@@ -1,6 +1,12 @@
 export { fusedDomain, fusedOperator, precisionInput } from '../model/fused-operator.js';
 export type { CacheLayer, CachelessModel } from './cache-joins.js';
-export { type ConversionReport, type ConvertOptions, convertModel, type TargetName } from './convert.js';
+export {
+  type ConversionReport,
+  type ConvertOptions,
+  convertModel,
+  type TargetName,
+  type TokenCount,
+} from './convert.js';
 export { type FusedValues, fusedValues, withOutputs } from './fused-values.js';
 export { cacheInput, withNativeCache } from './native-cache.js';
 export {

@@ -90,8 +90,9 @@ export function packedLayer(scale: number): number | undefined {
 
 function attentionObstacle(
   { heads, softcap, output }: AttentionSummary,
-  { headSize, valueHeadSize, kvHeads, causal, windowLeft }: PackedAttention,
+  { elementType, headSize, valueHeadSize, kvHeads, causal, windowLeft }: PackedAttention,
 ): string | undefined {
+  if (elementType !== 'float32') return `the cache of ${output} is ${elementType}`;
   if (heads === undefined || heads % kvHeads !== 0) return `the number of heads of ${output} is unknown`;
   if (headSize !== valueHeadSize) return `keys and values of ${output} have heads of different sizes`;
   if (softcap !== 0) return `scores of ${output} are soft-capped`;

@@ -61,6 +61,11 @@ export function cacheFormats(
   return formats;
 }
 
+/** The format that holds numbers of an element type as they are, where a format would but takes more memory. */
+export function tightest(format: KvCacheFormat, elementType: 'float32' | 'float16'): KvCacheFormat {
+  return format === 'f32' && elementType === 'float16' ? 'f16' : format;
+}
+
 function checkFormat(plan: Schedule, format: KvCacheFormat): void {
   if (!Object.hasOwn(IDS, format)) {
     throw new MxattnError(

@@ -1,10 +1,10 @@
-import { MxattnError } from '@mxattn/core';
+import { fromF16, MxattnError, toF16 } from '@mxattn/core';
 import type * as Ort from 'onnxruntime-common';
 import type { Tensor } from 'onnxruntime-common';
 import type { CacheLayer } from '../rewrite/index.js';
 import type { Feeds } from './feeds.js';
 
-/** The keys and values of all layers. */
+/** The keys and values of all layers, as numbers. */
 export interface LayerCaches {
   /** Tokens. */
   readonly length: number;
@@ -43,7 +43,7 @@ class CacheHandle {
     readonly part: 'key' | 'value',
   ) {}
 
-  /** The data, for whoever asks for them. */
+  /** The numbers, for whoever asks for them. */
   read(): Float32Array | Promise<Float32Array> {
     const { cache } = this.shared;
     const then = cache.length === this.length ? cache : cache.fork(this.length);
@@ -110,16 +110,22 @@ export class CacheTensors<C extends LayerCaches> {
   /** A `present` tensor. */
   present(shared: SharedCache<C>, name: string, batch: number): Tensor {
     const { layer, part } = this.places.get(name)!;
-    const { kvHeads, headSize, valueHeadSize } = this.layers[layer]!;
+    const { kvHeads, headSize, valueHeadSize, elementType } = this.layers[layer]!;
     const { length } = shared.cache;
     const handle = new CacheHandle(shared, length, layer, part);
     shared.tensors++;
     let disposed = false;
     // onnxruntime-common asks nothing of a GPU buffer but to be passed on.
     const tensor = this.ort.Tensor.fromGpuBuffer(handle as never, {
-      dataType: 'float32',
+      dataType: elementType,
       dims: [batch, kvHeads, length, part === 'key' ? headSize : valueHeadSize],
-      download: async () => handle.read(),
+      download: async () => {
+        const numbers = await handle.read();
+        // As onnxruntime-common has the data of other tensors of this type.
+        return elementType === 'float16'
+          ? new this.ort.Tensor(elementType, Uint16Array.from(numbers, toF16)).data
+          : numbers;
+      },
       dispose: () => {
         if (disposed) return;
         disposed = true;
@@ -138,12 +144,12 @@ export class CacheTensors<C extends LayerCaches> {
     if (!tensor)
       throw new MxattnError(`input "${name}" is missing; it is the key/value cache, empty at first`);
     const { layer, part } = this.places.get(name)!;
-    const { kvHeads, headSize, valueHeadSize } = this.layers[layer]!;
+    const { kvHeads, headSize, valueHeadSize, elementType } = this.layers[layer]!;
     const size = part === 'key' ? headSize : valueHeadSize;
     const { dims, type } = tensor;
-    if (type !== 'float32' || dims.length !== 4 || dims[1] !== kvHeads || dims[3] !== size) {
+    if (type !== elementType || dims.length !== 4 || dims[1] !== kvHeads || dims[3] !== size) {
       throw new MxattnError(
-        `input "${name}" is ${type} [${dims.join(', ')}], but the model takes float32 [batch, ${kvHeads}, past, ${size}]`,
+        `input "${name}" is ${type} [${dims.join(', ')}], but the model takes ${elementType} [batch, ${kvHeads}, past, ${size}]`,
       );
     }
     return tensor;
@@ -180,9 +186,16 @@ export function kvCacheBytes(present: Tensor): number {
   return handleOf(present)?.shared.cache.bytes ?? 0;
 }
 
-/** The data that a tensor holds or stands for; undefined where they are not in CPU memory. */
-export function cachedData(tensor: Tensor): Float32Array | Promise<Float32Array> | undefined {
+/** The numbers of a tensor of float32 or float16 that holds them or stands for them; undefined where they are not in CPU memory. */
+export function cachedNumbers(tensor: Tensor): Float32Array | Promise<Float32Array> | undefined {
   const handle = handleOf(tensor);
   if (handle) return handle.read();
-  return tensor.location === 'gpu-buffer' ? undefined : (tensor.data as Float32Array);
+  return tensor.location === 'gpu-buffer' ? undefined : numbersOf(tensor);
+}
+
+function numbersOf({ type, data }: Tensor): Float32Array {
+  if (type !== 'float16') return data as Float32Array;
+  // Where there is a Float16Array, onnxruntime-common has one.
+  const { buffer, byteOffset, length } = data as Uint16Array;
+  return Float32Array.from(new Uint16Array(buffer, byteOffset, length), fromF16);
 }

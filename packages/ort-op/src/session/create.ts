@@ -20,7 +20,7 @@ import {
   withoutPrecisionDefault,
 } from '../rewrite/index.js';
 import { announce } from './announce.js';
-import { cacheFormatId, cacheFormats, type KvCacheFormat } from './cache-format.js';
+import { cacheFormatId, cacheFormats, type KvCacheFormat, tightest } from './cache-format.js';
 import { chooseGpu, describeGpu, requiresGpu } from './device.js';
 import { FusedSession } from './fused-session.js';
 import { KvCaches } from './kv-cache.js';
@@ -35,6 +35,7 @@ import { sessionSchedule } from './precision.js';
 import type { SessionReport } from './report.js';
 import { findRuntime } from './runtime.js';
 import { StockSession } from './stock-session.js';
+import { TokenCounts } from './token-counts.js';
 import type { MxattnSession } from './types.js';
 
 const BACKENDS = ['auto', 'native', 'stock'];
@@ -85,12 +86,14 @@ export async function createSession(
   const isa = chooseIsa(options.isa);
   const { gpu, missing } = chooseGpu(device, options.kvCacheFormat);
   const files = externalDataFiles(options);
-  const original =
-    files instanceof Map && files.size > 0 ? withExternalData(readModel(bytesOrPath), files) : bytesOrPath;
-  const { model, report } = convertModel(original, { crossAttention: options.crossAttention ?? false });
-  const plan = asked ?? storedSchedule(model);
+  const read = readModel(bytesOrPath);
+  const original = files instanceof Map && files.size > 0 ? withExternalData(read, files) : read;
+  const { crossAttention = false } = options;
+  const unpaddedCaches = options.kvCache !== 'tensors';
+  let converted = convertModel(original, { crossAttention, unpaddedCaches });
+  const plan = asked ?? storedSchedule(converted.model);
   checkPrecisions(plan);
-  const { replaced, left } = report;
+  const { replaced, left } = converted.report;
   if (replaced.length === 0) return stock({ reason: 'no attention to replace', replaced, left });
 
   const path = typeof source === 'string' ? source : undefined;
@@ -100,8 +103,14 @@ export async function createSession(
   }
   const cached =
     hasCache && options.kvCache !== 'tensors'
-      ? nativeCache(model, plan, replaced.length, options.kvCacheFormat)
+      ? nativeCache(converted.model, plan, replaced.length, {
+          asked: options.kvCacheFormat,
+          onGpu: gpu !== undefined,
+        })
       : undefined;
+  // Tensors may be padded.
+  if (!cached && converted.tokenCounts.length > 0) converted = convertModel(original, { crossAttention });
+  const { model, tokenCounts } = converted;
   if (hasCache && !cached && options.kvCacheFormat !== undefined) {
     announce(
       `the key/value cache of this model stays tensors, not kvCacheFormat ${options.kvCacheFormat}: its graph has no native one`,
@@ -127,7 +136,7 @@ export async function createSession(
     runtime,
     plan,
     modelInputs(model),
-    modelOutputs(model),
+    modelOutputs(original),
     {
       backend: 'native',
       device: gpu ? describeGpu(gpu.facts) : 'cpu',
@@ -139,8 +148,13 @@ export async function createSession(
       left,
     },
     cached &&
-      new KvCaches(cached.layers, cached.shapeInputs, cached.formats.map(cacheFormatId), isa, runtime, () =>
-        native.gpuInUse ? gpu?.index : undefined,
+      new KvCaches(
+        cached,
+        new TokenCounts(tokenCounts, original),
+        cached.formats.map(cacheFormatId),
+        isa,
+        runtime,
+        () => (native.gpuInUse ? gpu?.index : undefined),
       ),
   );
 }
@@ -150,11 +164,19 @@ function nativeCache(
   model: ModelProto,
   plan: Schedule,
   layers: number,
-  asked: KvCacheFormat | undefined,
+  { asked, onGpu }: { readonly asked: KvCacheFormat | undefined; readonly onGpu: boolean },
 ): (CachelessModel & { formats: readonly KvCacheFormat[] }) | undefined {
   const formats = cacheFormats(plan, layers, asked);
   const cached = withNativeCache(model);
-  return formats && 'model' in cached ? { ...cached, formats } : undefined;
+  if (!formats || !('model' in cached)) return undefined;
+  // A GPU's kernels do not know binary16.
+  const exact = asked !== undefined || onGpu;
+  return {
+    ...cached,
+    formats: formats.map((format, layer) =>
+      exact ? format : tightest(format, cached.layers[layer]!.elementType),
+    ),
+  };
 }
 
 /** @throws MxattnError when the schedule names a precision that the kernels do not have. */

@@ -54,6 +54,7 @@ export class FusedSession implements MxattnSession {
     const precisions = layerPrecisions(this.plan, this.opened.replaced.length, feeds, options);
     const cache = this.caches?.begin(feeds);
     const computed = names.filter((name) => !isCache(name));
+    const fetched = [...new Set([...computed, ...(cache?.outputs ?? [])])];
     const running = this.native.run(
       [
         ...given,
@@ -65,17 +66,24 @@ export class FusedSession implements MxattnSession {
           data: new Uint8Array(precisions.buffer),
         },
       ],
-      computed,
+      fetched,
     );
-    const outputs = await running.catch((error: unknown) => {
+    const outputs = new Map<string, NativeTensor>();
+    try {
+      for (const [i, output] of (await running).entries()) outputs.set(fetched[i]!, output);
+      await cache?.check((name) => {
+        const output = outputs.get(name);
+        return output ? new Int32Array(output.data) : (feeds[name]!.data as Int32Array);
+      });
+    } catch (error) {
       cache?.fail();
       throw error;
-    });
+    }
     this.announceFallback();
     const tensors = cache?.finish(names.filter(isCache)) ?? new Map<string, Tensor>();
-    computed.forEach((name, i) => {
-      tensors.set(name, this.tensor(name, outputs[i]!, targets.get(name)));
-    });
+    for (const name of computed) {
+      tensors.set(name, this.tensor(name, outputs.get(name)!, targets.get(name)));
+    }
     return Object.fromEntries(names.map((name) => [name, tensors.get(name)!]));
   }
 

@@ -1,9 +1,9 @@
 import type { Tensor } from 'onnxruntime-common';
 import { addon, type NativeFeed, type NativeKvCache } from '../native/addon.js';
-import { type CacheLayer, type CachelessModel, cacheInput } from '../rewrite/index.js';
+import { type CachelessModel, cacheInput } from '../rewrite/index.js';
 import {
   CacheTensors,
-  cachedData,
+  cachedNumbers,
   type PastTensors,
   type SharedCache,
   sharedCache,
@@ -12,11 +12,20 @@ import {
 import type { Feeds } from './feeds.js';
 import type { Runtime } from './runtime.js';
 import { elementTypeNumber } from './tensors.js';
+import type { Elements, TokenCounts } from './token-counts.js';
 
 /** One run's cache. */
 export interface CacheRun {
   /** What the model takes in the place of past keys and values. */
   readonly feeds: readonly NativeFeed[];
+  /** What has to be fetched for {@link CacheRun.check}. */
+  readonly outputs: readonly string[];
+  /**
+   * To be called once the run has succeeded, before {@link CacheRun.finish}.
+   *
+   * @throws MxattnError (as a rejection) where an entry of the batch has another number of tokens than the cache.
+   */
+  check(elements: Elements): Promise<void>;
   /** The `present` tensors that were asked for. To be called once, when the run has succeeded. */
   finish(names: readonly string[]): Map<string, Tensor>;
   /** To be called once, when the run has failed: the cache is spoilt. */
@@ -28,15 +37,15 @@ export class KvCaches {
   private readonly tensors: CacheTensors<NativeKvCache>;
 
   constructor(
-    private readonly layers: readonly CacheLayer[],
-    private readonly shapeInputs: CachelessModel['shapeInputs'],
+    private readonly model: CachelessModel,
+    private readonly counts: TokenCounts,
     private readonly formats: readonly number[],
     private readonly isa: string,
     runtime: Runtime,
     /** The GPU to make a cache on, if there is one by then. */
     private readonly gpu: () => number | undefined,
   ) {
-    this.tensors = new CacheTensors(layers, runtime.ort);
+    this.tensors = new CacheTensors(model.layers, runtime.ort);
   }
 
   /** Whether a name is an input or output that stands for a cache. */
@@ -46,7 +55,7 @@ export class KvCaches {
 
   /** Finds or makes the cache that the `past` feeds of a run stand for. */
   begin(feeds: Feeds): CacheRun {
-    const { tensors } = this;
+    const { tensors, counts } = this;
     const past = tensors.past(feeds);
     const [batch, , length] = past[0]!.key.dims as [number, number, number];
     const shared = tensors.continued(past) ?? this.imported(past, batch, length);
@@ -60,8 +69,10 @@ export class KvCaches {
           dims: [addresses.length],
           data: bytesOf(addresses),
         },
-        ...[...this.shapeInputs].map((name) => shapeOnly(name, feeds[name]!.dims)),
+        ...[...this.model.shapeInputs].map((name) => shapeOnly(name, feeds[name]!)),
       ],
+      outputs: counts.outputs,
+      check: (elements) => counts.check(shared.cache.length, elements),
       finish: (names) => {
         shared.busy = false;
         return new Map(names.map((name) => [name, tensors.present(shared, name, batch)]));
@@ -72,7 +83,7 @@ export class KvCaches {
 
   /** A new cache with the data of these tensors. */
   private imported(past: readonly PastTensors[], batch: number, length: number): SharedCache<NativeKvCache> {
-    const shapes = this.layers.map(({ kvHeads, headSize, valueHeadSize }, layer) => ({
+    const shapes = this.model.layers.map(({ kvHeads, headSize, valueHeadSize }, layer) => ({
       batch,
       kvHeads,
       headSize,
@@ -83,7 +94,12 @@ export class KvCaches {
     if (length > 0) {
       past.forEach(({ key, value }, layer) => {
         // Native caches give their data at once, and this session takes tensors in CPU memory alone.
-        native.append(layer, cachedData(key) as Float32Array, cachedData(value) as Float32Array, length);
+        native.append(
+          layer,
+          cachedNumbers(key) as Float32Array,
+          cachedNumbers(value) as Float32Array,
+          length,
+        );
       });
     }
     return sharedCache(native);
@@ -93,10 +109,10 @@ export class KvCaches {
 let zeros = new Uint8Array(0);
 
 /** A feed of which only the shape is read: zeros that are never touched, shared by all. */
-function shapeOnly(name: string, dims: readonly number[]): NativeFeed {
-  const bytes = 4 * dims.reduce((product, size) => product * size, 1);
+function shapeOnly(name: string, { type, dims, size }: Tensor): NativeFeed {
+  const bytes = (type === 'float16' ? 2 : 4) * size;
   if (zeros.length < bytes) zeros = new Uint8Array(2 * bytes);
-  return { name, type: elementTypeNumber('float32')!, dims, data: zeros.subarray(0, bytes) };
+  return { name, type: elementTypeNumber(type)!, dims, data: zeros.subarray(0, bytes) };
 }
 
 function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {

@@ -5,7 +5,7 @@ import type { Tensor } from 'onnxruntime-common';
 import type { PackedAttention, PackedCacheModel } from '../rewrite/index.js';
 import {
   CacheTensors,
-  cachedData,
+  cachedNumbers,
   type LayerCaches,
   type PastTensors,
   type SharedCache,
@@ -119,7 +119,7 @@ export class PackedCaches {
   }
 
   private async uploaded(tensor: Tensor): Promise<{ buffer: GPUBuffer; release(): void }> {
-    const data = await cachedData(tensor);
+    const data = await cachedNumbers(tensor);
     if (!data) return { buffer: tensor.gpuBuffer as unknown as GPUBuffer, release() {} };
     const buffer = this.device.createBuffer({
       size: data.byteLength,

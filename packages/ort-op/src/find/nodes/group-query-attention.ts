@@ -1,4 +1,4 @@
-import { attributes, type NodeList } from '../../model/build.js';
+import { attributes } from '../../model/build.js';
 import {
   DataType,
   floatAttribute,
@@ -7,19 +7,10 @@ import {
   type NodeProto,
 } from '../../model/index.js';
 import type { Reading, Reason } from '../reading.js';
-import type { BiasTerm } from '../types.js';
+import type { ReadOptions } from '../types.js';
+import { inFullCache, inPaddedCache } from './group-query-cache.js';
 import { microsoftScale } from './microsoft-mask.js';
-import {
-  addTerm,
-  inHeads,
-  knownDim,
-  maskTerm,
-  preludeOf,
-  range,
-  share,
-  splitHeads,
-  wholeNode,
-} from './parts.js';
+import { inHeads, knownDim, preludeOf, range, share, splitHeads, wholeNode } from './parts.js';
 import { rotate } from './rotation.js';
 import { withSink } from './sink.js';
 
@@ -27,7 +18,11 @@ import { withSink } from './sink.js';
  * com.microsoft GroupQueryAttention: causal attention whose cache holds, for each entry of the batch, as many
  * tokens as `seqlens_k` says. The cache may be longer than that; what is behind those tokens is never read.
  */
-export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Reading | Reason {
+export function readGroupQueryAttention(
+  graph: GraphIndex,
+  node: NodeProto,
+  { unpaddedCaches = false }: ReadOptions,
+): Reading | Reason {
   const [query = '', key, value, pastKey, pastValue, lengths, total, cos, sin, ...more] = node.input;
   const [rotaryPositions, bias, sink, keyScale, valueScale, queryNorm, keyNorm] = more;
   const [, presentKey, presentValue, scores] = node.output;
@@ -80,25 +75,25 @@ export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Rea
     const interleaved = intAttribute(node, 'rotary_interleaved', 0) === 1;
     return rotate(list, each, angles, { cos, sin, half, headSize, interleaved });
   };
-  const cacheLength = pastKey ? list.sizes(pastKey, 2, 3) : list.ints(0);
-  const wholeLength = list.add('Max', [cacheLength, totalLength]);
-  // [1, key length].
-  const places = list.unsqueeze(range(list, list.pick(wholeLength, 0, 0)), 0);
-  const cache = { cached, cacheLength, length, places };
-  const keys = present(list, pastKey, rotated(normalized(newKeys, keyNorm)), cache, presentKey);
-  const values = present(list, pastValue, newValues, cache, presentValue);
-
-  const at = list.unsqueeze(list.unsqueeze(positions, 1), 3);
-  const causal = intAttribute(node, 'causal', 1) === 1;
-  const last = causal ? at : list.unsqueeze(list.unsqueeze(counts, 1), 3);
-  const masks = [list.add('Greater', [places, last])];
   const window = intAttribute(node, 'local_window_size', -1);
-  if (window >= 0) masks.push(list.add('Less', [places, list.add('Sub', [at, list.int(window - 1)])]));
-  const terms = masks.map((mask) => maskTerm(mask, ['batch', 1, 'queries', 'keys']));
-  if (bias) terms.push(wideBias(graph, list, bias, wholeLength));
-  const smooth = intAttribute(node, 'smooth_softmax', 0) === 1;
-  const sunk =
-    sink || smooth ? withSink(graph, list, { keys, values, terms }, sink) : { keys, values, terms };
+  const tokens = {
+    queries,
+    key: { past: pastKey, added: rotated(normalized(newKeys, keyNorm)), present: presentKey },
+    value: { past: pastValue, added: newValues, present: presentValue },
+    length,
+    totalLength,
+    counts,
+    cached,
+    positions,
+    causal: intAttribute(node, 'causal', 1) === 1,
+    window: window < 0 ? undefined : window,
+    bias,
+  };
+  const hasSink = Boolean(sink) || intAttribute(node, 'smooth_softmax', 0) === 1;
+  // The lengths in a body are not known outside, and a sink is one more key behind the cache.
+  const full = unpaddedCaches && Boolean(pastKey && pastValue) && !graph.outer && !hasSink;
+  const cache = full ? inFullCache(graph, list, tokens) : inPaddedCache(graph, list, tokens);
+  const sunk = hasSink ? withSink(graph, list, cache, sink) : cache;
   return {
     ...wholeNode(node),
     prelude: list.nodes,
@@ -116,6 +111,7 @@ export function readGroupQueryAttention(graph: GraphIndex, node: NodeProto): Rea
     headSize,
     valueHeadSize: headSize,
     hasCache: Boolean(pastKey),
+    ...(full ? { tokenCounts: lengths } : {}),
   };
 }
 
@@ -131,35 +127,4 @@ function unsupportedFeature(
   if (intAttribute(node, 'causal', 1) === 0 && intAttribute(node, 'local_window_size', -1) >= 0)
     return 'it has a window without being causal, not supported yet';
   return undefined;
-}
-
-/** The bias with zeros for the places of the cache behind those it is given for; causality masks them. */
-function wideBias(graph: GraphIndex, list: NodeList, bias: string, length: string): BiasTerm {
-  const { type, dims } = graph.fact(bias);
-  const numbers = list.cast(bias, type, DataType.FLOAT);
-  const missing = list.add('Sub', [length, list.sizes(numbers, 3, 4)]);
-  const padded = list.add('Pad', [numbers, list.concat(list.ints(0, 0, 0, 0, 0, 0, 0), missing)]);
-  return addTerm(padded, DataType.FLOAT, dims);
-}
-
-/** The cache with the new tokens put behind those that each entry of the batch has already. */
-function present(
-  list: NodeList,
-  past: string | undefined,
-  added: string,
-  { cached, cacheLength, length, places }: Record<'cached' | 'cacheLength' | 'length' | 'places', string>,
-  output: string | undefined,
-): string {
-  const all = past ? list.add('Concat', [past, added], [attributes.int('axis', 2)]) : added;
-  const behind = list.add('Add', [cacheLength, list.add('Sub', [places, cached])]);
-  const last = list.add('Sub', [list.add('Add', [cacheLength, length]), list.int(1)]);
-  const source = list.add('Where', [
-    list.add('Less', [places, cached]),
-    places,
-    list.add('Min', [behind, last]),
-  ]);
-  const perHead = list.unsqueeze(list.unsqueeze(source, 1), 3);
-  const shape = list.concat(list.sizes(all, 0, 2), list.ints(1, 1));
-  const indices = list.add('Expand', [perHead, shape]);
-  return list.add('GatherND', [all, indices], [attributes.int('batch_dims', 2)], output || undefined);
 }
