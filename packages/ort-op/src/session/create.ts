@@ -5,6 +5,7 @@ import {
   type ModelSource,
   modelInputs,
   modelOutputs,
+  passedValues,
   readModel,
   withExternalData,
   writeModel,
@@ -24,10 +25,12 @@ import { cacheFormatId, cacheFormats, type KvCacheFormat, tightest } from './cac
 import { chooseGpu, describeGpu, requiresGpu } from './device.js';
 import { FusedSession } from './fused-session.js';
 import { KvCaches } from './kv-cache.js';
+import { cacheOutputs, NativeTensors } from './native-tensors.js';
 import {
   externalDataFiles,
   type MxattnSessionOptions,
   nativeOptions,
+  outputsAsData,
   stockOptions,
   unsupportedOption,
 } from './options.js';
@@ -130,19 +133,25 @@ export async function createSession(
     keepsStock(reason);
     return stock({ reason, replaced: [], left: [] });
   }
+  const inputs = modelInputs(model);
+  const outputs = modelOutputs(original);
+  const carried = cacheOutputs(inputs, outputs);
+  const asData = outputsAsData(options);
+  const nativeNames = new Set([...carried].filter((name) => !asData(name)));
+  const cacheIs = cached ? 'native' : nativeNames.size > 0 ? 'native tensors' : 'tensors';
   if (missing !== undefined) announce(`attention runs on the CPU kernel: ${missing}`);
   return new FusedSession(
     native,
     runtime,
     plan,
-    modelInputs(model),
-    modelOutputs(original),
+    inputs,
+    outputs,
     {
       backend: 'native',
       device: gpu ? describeGpu(gpu.facts) : 'cpu',
       ...(missing === undefined ? {} : { reason: missing }),
       isa,
-      ...(hasCache ? { kvCache: cached ? 'native' : 'tensors' } : {}),
+      ...(hasCache || carried.size > 0 ? { kvCache: cacheIs } : {}),
       ...(cached ? { kvCacheFormats: [...new Set(cached.formats)] } : {}),
       replaced,
       left,
@@ -156,6 +165,7 @@ export async function createSession(
         runtime,
         () => (native.gpuInUse ? gpu?.index : undefined),
       ),
+    new NativeTensors(nativeNames, passedValues(model.graph!), runtime.ort),
   );
 }
 

@@ -1,3 +1,4 @@
+import { fromF16 } from '@mxattn/core';
 import type { Tensor } from 'onnxruntime-common';
 import { addon, type NativeFeed, type NativeKvCache } from '../native/addon.js';
 import { type CachelessModel, cacheInput } from '../rewrite/index.js';
@@ -10,8 +11,9 @@ import {
   spoil,
 } from './cache-tensors.js';
 import type { Feeds } from './feeds.js';
+import { nativeTensorOf } from './native-tensors.js';
 import type { Runtime } from './runtime.js';
-import { elementTypeNumber } from './tensors.js';
+import { bytesOf, elementTypeNumber } from './tensors.js';
 import type { Elements, TokenCounts } from './token-counts.js';
 
 /** One run's cache. */
@@ -93,17 +95,21 @@ export class KvCaches {
     const native = new (addon().KvCache)(shapes, this.isa, this.gpu());
     if (length > 0) {
       past.forEach(({ key, value }, layer) => {
-        // Native caches give their data at once, and this session takes tensors in CPU memory alone.
-        native.append(
-          layer,
-          cachedNumbers(key) as Float32Array,
-          cachedNumbers(value) as Float32Array,
-          length,
-        );
+        const { pastKey, pastValue } = this.model.layers[layer]!;
+        native.append(layer, pastData(pastKey, key), pastData(pastValue, value), length);
       });
     }
     return sharedCache(native);
   }
+}
+
+function pastData(name: string, tensor: Tensor): Float32Array {
+  const native = nativeTensorOf(name, tensor);
+  // Native caches give their data at once, and this session takes tensors in CPU memory alone.
+  if (!native) return cachedNumbers(tensor) as Float32Array;
+  return tensor.type === 'float16'
+    ? Float32Array.from(new Uint16Array(native.read()), fromF16)
+    : new Float32Array(native.read());
 }
 
 let zeros = new Uint8Array(0);
@@ -113,8 +119,4 @@ function shapeOnly(name: string, { type, dims, size }: Tensor): NativeFeed {
   const bytes = (type === 'float16' ? 2 : 4) * size;
   if (zeros.length < bytes) zeros = new Uint8Array(2 * bytes);
   return { name, type: elementTypeNumber(type)!, dims, data: zeros.subarray(0, bytes) };
-}
-
-function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
-  return new Uint8Array(buffer, byteOffset, byteLength);
 }
