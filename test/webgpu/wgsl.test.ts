@@ -50,7 +50,7 @@ function kernelsOf(shape: ShapeClass): kernels.Kernel[] {
           kernels.halveValues(shape),
           kernels.attendMatrix(shape, true),
           kernels.appendTokens(shape.headSize, shape.elementType),
-          kernels.unpackTokens(shape.headSize),
+          kernels.unpackTokens(shape.headSize, shape.elementType),
           kernels.decode(shape.headSize, shape.elementType, shape.bias),
           kernels.combine(shape.headSize, shape.elementType, true),
         ]
