@@ -16,8 +16,6 @@ export interface DecoderSpec {
   readonly opset?: number;
   /** `seqlens_k` is an input, `lengths`, instead of being computed from the mask. */
   readonly lengths?: boolean;
-  /** Query, key and value of the first layer are outputs: `q`, `k`, `v`. */
-  readonly operands?: boolean;
 }
 
 export const HEADS = 4;
@@ -34,12 +32,14 @@ export function groupQueryDecoder(spec: DecoderSpec): ModelText {
     initializers[`${name}_f32`] = { dims, data };
     nodes.push(type === 'f16' ? `${name} = Cast<to=10>(${name}_f32)` : `${name} = Identity(${name}_f32)`);
   };
-  const weights = (name: string, from: number, to: number, seed: number) =>
+  const weights = (name: string, from: number, to: number, seed: number) => {
+    const scale = 1.5 / Math.sqrt(from);
     constant(
       name,
       [from, to],
-      noise(from * to, seed).map((each) => (each * 2) / Math.sqrt(from)),
+      noise(from * to, seed).map((each) => each * scale),
     );
+  };
   if (!spec.lengths) {
     nodes.push(`
       tokens = ReduceSum<keepdims=0>(mask, [1])
@@ -73,12 +73,10 @@ export function groupQueryDecoder(spec: DecoderSpec): ModelText {
     const heads = packed ? { qkv: HEADS + 2 * KV_HEADS } : { q: HEADS, k: KV_HEADS, v: KV_HEADS };
     Object.entries(heads).forEach(([name, count], i) => {
       weights(`w${name}${layer}`, WIDTH, count * headSize, 10 * layer + i + 1);
-      const output = spec.operands && layer === 0 ? name : `${name}${layer}`;
-      nodes.push(`${output} = MatMul(${hidden}, w${name}${layer})`);
+      nodes.push(`${name}${layer} = MatMul(${hidden}, w${name}${layer})`);
     });
     weights(`wo${layer}`, HEADS * headSize, WIDTH, 10 * layer + 9);
-    const suffix = spec.operands && layer === 0 ? '' : layer;
-    const operands = packed ? `qkv${suffix}, , ` : `q${suffix}, k${suffix}, v${suffix}`;
+    const operands = packed ? `qkv${layer}, , ` : `q${layer}, k${layer}, v${layer}`;
     const past = `past.${layer}.key, past.${layer}.value`;
     nodes.push(`
       a${layer} present.${layer}.key present.${layer}.value = com.microsoft.GroupQueryAttention<${attributes}>(${operands}, ${past}, lengths, total, ${rotary ? 'cos, sin' : ''})
@@ -98,13 +96,6 @@ export function groupQueryDecoder(spec: DecoderSpec): ModelText {
     outputs: {
       y: `${type}[B,S,${WIDTH}]`,
       ...cache('present', '?'),
-      ...(spec.operands
-        ? {
-            q: `${type}[B,S,${HEADS * headSize}]`,
-            k: `${type}[B,S,${KV_HEADS * headSize}]`,
-            v: `${type}[B,S,${KV_HEADS * headSize}]`,
-          }
-        : {}),
     },
     opset: spec.opset ?? 17,
   };
@@ -142,7 +133,8 @@ export function decoderFeeds(
   const entries = tokens ?? new Array<number>(batch).fill(total);
   const mask = entries.flatMap((each) => Array.from({ length: total }, (_, at) => BigInt(at < each)));
   const feeds: Record<string, Tensor> = {
-    x: numbers([batch, count, WIDTH], noise(batch * count * WIDTH, seed)),
+    // Not the numbers of the weights.
+    x: numbers([batch, count, WIDTH], noise(batch * count * WIDTH, 1000 + 7919 * seed)),
     mask: new create('int64', BigInt64Array.from(mask), [batch, total]),
     ...(lengths
       ? {

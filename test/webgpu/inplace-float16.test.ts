@@ -11,6 +11,8 @@ import { noise } from '../graph/noise.js';
 import { type ModelText, onnx } from '../graph/onnx-text.js';
 import { runStock } from '../graph/stock.js';
 import { expectHalves, plainRows } from './halves.js';
+import { expectPackedDecoder } from './packed-decoder.js';
+import { decoder, Sequence } from './packed-sequence.js';
 
 // ONNX Runtime's float16 programs need `shader-f16`.
 const onGpu = process.env.MXATTN_GPU !== undefined;
@@ -152,6 +154,29 @@ describe.skipIf(without !== undefined)('float16 in place in Node.js', () => {
     expect(dispatches).toEqual({ inPlace: 2, left: {} });
     for (const error of errors) expect(error).toBeLessThan(ROUNDING);
   });
+
+  it('a packed cache with a mask', async () => {
+    const session = await createSession(onnx(decoder({ masked: true, type: 'f16' })), {
+      ...shared,
+      backend: 'inplace',
+      // Its kernels are those of the test that a session begins with.
+      precision: 'f32',
+      kvCacheFormat: 'mxfp4',
+    });
+    expect(session.report).toMatchObject({ kvCache: 'packed', kvCacheFormats: ['mxfp4'] });
+    const sequence = new Sequence(shared.ort, session, 1, [3]);
+    const exact = { precision: 'f32' } as const;
+    expect((await sequence.run(35, 1, false, exact)).error).toBeLessThan(ROUNDING);
+    const prefix = sequence.copy();
+    expect((await sequence.run(2, 2, true, exact)).error).toBeLessThan(ROUNDING);
+    expect((await prefix.run(1, 3, true, exact)).error).toBeLessThan(ROUNDING);
+    expect(prefix.outputs.at(-1)!.nk!.type).toBe('float16');
+    const imported = await prefix.to(session);
+    expect((await imported.run(1, 4, true, exact)).error).toBeLessThan(ROUNDING);
+  });
+
+  it('a packed cache of GroupQueryAttention', () =>
+    expectPackedDecoder({ ...shared, backend: 'inplace' }, { type: 'f16', rotary: true }));
 
   it('is refused on a device without shader-f16, and says so', async () => {
     // An adapter gives one device.

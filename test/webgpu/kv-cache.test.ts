@@ -196,6 +196,32 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
     for (const each of [cache, ...forked]) each.destroy();
   });
 
+  it('gives float16 that is packed the same again', async () => {
+    const [heads, headSize, length] = [2, 64, 75];
+    const numbers = (seed: number) => rounded(normal(heads * length * headSize, seed));
+    const [keys, values] = [numbers(1), numbers(2)];
+    const shape = { batch: 1, heads, kvHeads: heads, headSize, elementType: 'float16' as const };
+    const [first, second] = [await KvCache.create(device, shape), await KvCache.create(device, shape)];
+    const halves = (data: Float32Array) => buffer(Uint16Array.from(data, toF16));
+    run(first.append(halves(keys), halves(values), length));
+    const rows = first.unpackedTokens;
+    const elements = heads * rows * headSize;
+    const [key, value] = [buffer(elements / 2), buffer(elements / 2)];
+    run([first.unpack(key, value)]);
+    const given = async (each: GPUBuffer) =>
+      tokensBetween(await readHalves(device, each, elements), heads, rows, 0, length, headSize);
+    const [givenKeys, givenValues] = [await given(key), await given(value)];
+    const expected = cachedKeys(keys.slice(), heads, length, headSize);
+    expect(relativeError(givenKeys, expected)).toBeLessThan(2e-3);
+    expect(relativeError(givenValues, cachedValues(values, heads, length, headSize))).toBeLessThan(1e-7);
+    run(second.append(halves(givenKeys), halves(givenValues), length));
+    const again = buffer(elements);
+    run([second.unpack(again, buffer(elements), 'float32')]);
+    const keysAgain = tokensBetween(await read(again), heads, rows, 0, length, headSize);
+    expect(relativeError(keysAgain, expected)).toBeLessThan(1e-5);
+    for (const each of [first, second]) each.destroy();
+  });
+
   it('says which heads it takes, and when the device has no room', async () => {
     const other = KvCache.create(device, { batch: 1, heads: 1, kvHeads: 1, headSize: 80 });
     await expect(other).rejects.toThrow(MxattnError);

@@ -1,27 +1,30 @@
 import { useSoftwareVulkan } from '@mxattn/browser';
-import { attentionSpec, conventional, emulateAttention, recipes, referenceAttention } from '@mxattn/core';
+import { attentionSpec, referenceAttention } from '@mxattn/core';
 import { createSession, type InplaceSession, kvCacheBytes, type WebSessionOptions } from '@mxattn/ort-op/web';
 import { describeGpu, openGpu, webRuntime } from '@mxattn/ort-op/webgpu-node';
-import type { Tensor } from 'onnxruntime-common';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { normal, relativeError } from '../conformance/random.js';
+import { decoderFeeds, groupQueryDecoder } from '../graph/group-query-decoder.js';
 import { onnx } from '../graph/onnx-text.js';
 import { cachedKeys, cachedValues } from './cached-operands.js';
+import { expectPackedDecoder } from './packed-decoder.js';
+import {
+  decoder,
+  HEADS,
+  KV_HEADS,
+  type Outputs,
+  Sequence,
+  SIZE,
+  transposed,
+  WEIGHT_ERROR,
+  WIDTH,
+} from './packed-sequence.js';
 
 if (process.env.MXATTN_GPU === undefined) useSoftwareVulkan();
 const description = await describeGpu();
 if (typeof description === 'string') console.warn(`skipped: ${description}`);
 
-const HEADS = 4;
-const KV_HEADS = 2;
-const SIZE = 64;
-const WIDTH = 16;
 const SCALES = [0.25, 0.75] as const;
-/** Of weights in 127 steps, and of those of the Fused-Softmax, against exact ones; matrix units round operands, too. */
-const WEIGHT_ERROR = process.env.MXATTN_GPU === undefined ? 0.03 : 0.06;
-
-type Session = Awaited<ReturnType<typeof createSession>>;
-type Outputs = Readonly<Record<string, Tensor>>;
 
 // Compiling takes most of the time on a processor.
 const options = { timeout: 300_000 };
@@ -45,117 +48,7 @@ describe.skipIf(typeof description === 'string')('packed cache in onnxruntime-we
   const tensor = (dims: readonly number[], data: Float32Array) =>
     new shared.ort.Tensor('float32', data, dims);
   const open = (options: Partial<WebSessionOptions>, masked = false) =>
-    createSession(onnx(decoder(masked)), { ...shared, ...options });
-
-  /** A sequence of runs, or of batches, and the keys and values that the model has computed so far. */
-  class Sequence {
-    private past: Outputs | undefined;
-    readonly outputs: Outputs[] = [];
-    private known: { key: Float32Array; value: Float32Array }[] = [];
-    length = 0;
-
-    constructor(
-      private readonly session: Session,
-      readonly batch = 1,
-      private readonly padding: readonly number[] = [],
-    ) {}
-
-    copy(): Sequence {
-      return Object.assign(new Sequence(this.session, this.batch, this.padding), this);
-    }
-
-    /** The same sequence in another session, with the data of its cache. */
-    async to(session: Session): Promise<Sequence> {
-      const { nk, nv } = this.past!;
-      const copied = async (each: Tensor) => tensor(each.dims, (await each.getData()) as Float32Array);
-      const past = { nk: await copied(nk!), nv: await copied(nv!) };
-      return Object.assign(new Sequence(session, this.batch, this.padding), this, { session, past });
-    }
-
-    /** Runs some tokens; gives the output, what it should be, and how far they are apart. */
-    async run(count: number, seed: number, packed: boolean, options: { precision?: 'mxfp4' | 'f32' } = {}) {
-      const { batch, session } = this;
-      const total = this.length + count;
-      const masked = session.inputNames.includes('mask');
-      const mask = this.mask(count, total);
-      const empty = () => tensor([batch, KV_HEADS, 0, SIZE], new Float32Array(0));
-      const precision = options.precision ?? 'mxfp4';
-      const feeds = {
-        x: tensor([batch, count, WIDTH], normal(batch * count * WIDTH, seed)),
-        pk: this.past?.nk ?? empty(),
-        pv: this.past?.nv ?? empty(),
-        ...(masked ? { mask: tensor([batch, 1, count, total], mask) } : {}),
-      };
-      const outputs = (await session.run(feeds, { step: precision === 'f32' ? 0 : 1 })) as Outputs;
-      this.outputs.push(outputs);
-      const data = async (name: string) => (await outputs[name]!.getData()) as Float32Array;
-      const [y, query, key, value] = [await data('y'), await data('q'), await data('k'), await data('v')];
-      this.known = [...this.known, { key, value }];
-      this.past = outputs;
-      const first = this.length === 0;
-      this.length = total;
-      const [keys, values] = [this.all('key'), this.all('value')];
-      const spec = attentionSpec({
-        batch,
-        heads: HEADS,
-        kvHeads: KV_HEADS,
-        queryLength: count,
-        keyLength: total,
-        headSize: SIZE,
-        causal: true,
-      });
-      const heads = batch * KV_HEADS;
-      const exact = {
-        query: transposed(query, batch, count, HEADS),
-        ...(masked ? { bias: { data: mask, dims: [batch, 1, count, total] } } : {}),
-      };
-      const operands =
-        first && !packed
-          ? { key: keys, value: values }
-          : {
-              key: cachedKeys(keys.slice(), heads, total, SIZE),
-              value: cachedValues(values, heads, total, SIZE),
-            };
-      // Several queries quantise the newest values too.
-      const decoding = packed && count === 1;
-      const expected =
-        precision === 'f32'
-          ? referenceAttention({ ...exact, ...operands }, spec)
-          : emulateAttention(
-              { ...exact, key: keys, value: decoding ? operands.value : values },
-              spec,
-              decoding ? { ...recipes.mxfp4, value: null, softmax: conventional(null) } : recipes.mxfp4,
-              { arithmetic: 'f32' },
-            );
-      return { error: relativeError(transposed(y, batch, count, HEADS), expected), outputs };
-    }
-
-    /** Keys or values of all tokens, [batch, heads, length, size]. */
-    all(part: 'key' | 'value'): Float32Array {
-      const result = new Float32Array(this.batch * KV_HEADS * this.length * SIZE);
-      let start = 0;
-      for (const each of this.known) {
-        const count = each[part].length / (this.batch * KV_HEADS * SIZE);
-        const rows = transposed(each[part], this.batch, count, KV_HEADS);
-        for (let head = 0; head < this.batch * KV_HEADS; head++) {
-          const source = rows.subarray(head * count * SIZE, (head + 1) * count * SIZE);
-          result.set(source, (head * this.length + start) * SIZE);
-        }
-        start += count;
-      }
-      return result;
-    }
-
-    /** Left padding of each entry of the batch. */
-    private mask(count: number, total: number): Float32Array {
-      const mask = new Float32Array(this.batch * count * total);
-      this.padding.forEach((hidden, b) => {
-        for (let q = 0; q < count; q++)
-          mask.fill(-Infinity, (b * count + q) * total, (b * count + q) * total + hidden);
-      });
-      return mask;
-    }
-  }
+    createSession(onnx(decoder({ masked })), { ...shared, ...options });
 
   it('decodes as emulated, and gives what it holds', async () => {
     const session = await open({ precision: 'mxfp4' });
@@ -165,7 +58,7 @@ describe.skipIf(typeof description === 'string')('packed cache in onnxruntime-we
       kvCacheFormats: ['mxfp4'],
     });
     expect(session.outputNames).toEqual(['y', 'nk', 'nv', 'q', 'k', 'v']);
-    const sequence = new Sequence(session);
+    const sequence = new Sequence(shared.ort, session);
     expect((await sequence.run(40, 1, false)).error).toBeLessThan(WEIGHT_ERROR);
     for (let step = 0; step < 4; step++) {
       const { error, outputs } = await sequence.run(1, 10 + step, true);
@@ -186,7 +79,7 @@ describe.skipIf(typeof description === 'string')('packed cache in onnxruntime-we
 
   it('another precision reads it, and several tokens continue it', async () => {
     const session = await open({ schedule: '1:f32/1:mxfp4', kvCacheFormat: 'mxfp4' });
-    const sequence = new Sequence(session);
+    const sequence = new Sequence(shared.ort, session);
     const exact = { precision: 'f32' } as const;
     expect((await sequence.run(33, 1, false, exact)).error).toBeLessThan(1e-5);
     expect((await sequence.run(1, 2, true, exact)).error).toBeLessThan(1e-5);
@@ -201,12 +94,12 @@ describe.skipIf(typeof description === 'string')('packed cache in onnxruntime-we
     const session = await open({ schedule: '1:f32/1:mxfp4', kvCacheFormat: 'mxfp4' }, true);
     for (const precision of ['f32', 'mxfp4'] as const) {
       const limit = precision === 'f32' ? 1e-5 : WEIGHT_ERROR;
-      const sequence = new Sequence(session, 2, [7, 0]);
+      const sequence = new Sequence(shared.ort, session, 2, [7, 0]);
       expect((await sequence.run(35, 1, false, { precision })).error).toBeLessThan(limit);
       expect((await sequence.run(1, 2, true, { precision })).error).toBeLessThan(limit);
       expect((await sequence.run(1, 3, true, { precision })).error).toBeLessThan(limit);
     }
-    const both = new Sequence(session, 2, [1, 0]);
+    const both = new Sequence(shared.ort, session, 2, [1, 0]);
     await both.run(4, 1, false);
     await expect(both.run(2, 2, true)).rejects.toThrow(
       /give them one by one, or create the session with kvCache/,
@@ -214,11 +107,34 @@ describe.skipIf(typeof description === 'string')('packed cache in onnxruntime-we
     // Nothing was appended.
     await both.run(1, 3, true);
     // Of one sequence, several tokens.
-    const sequence = new Sequence(session, 1, [3]);
+    const sequence = new Sequence(shared.ort, session, 1, [3]);
     for (const count of [5, 4, 1]) {
       const { error } = await sequence.run(count, count, count < 5, { precision: 'f32' });
       expect(error).toBeLessThan(1e-5);
     }
+  });
+
+  it('takes the tokens of GroupQueryAttention', async () => {
+    const session = await createSession(onnx(decoder({ grouped: true })), { ...shared, precision: 'mxfp4' });
+    expect(session.report).toMatchObject({ kvCache: 'packed', left: [] });
+    expect(session.outputNames).toEqual(['y', 'nk', 'nv', 'q', 'k', 'v']);
+    const sequence = new Sequence(shared.ort, session, 2);
+    for (const [step, count] of [40, 1, 1, 3, 1].entries()) {
+      expect((await sequence.run(count, step, step > 0)).error).toBeLessThan(WEIGHT_ERROR);
+    }
+    expect((session as InplaceSession).dispatches).toEqual({ inPlace: 5, left: {} });
+  });
+
+  it('takes the tokens of GroupQueryAttention that rotates them, and has a window', () =>
+    expectPackedDecoder(shared, { rotary: true, more: ', local_window_size=9' }));
+
+  it('refuses entries of a batch with padding', async () => {
+    const spec = { layers: 1, headSize: SIZE };
+    const session = await createSession(onnx(groupQueryDecoder(spec)), { ...shared, precision: 'mxfp4' });
+    const run = { count: 5, seed: 1, batch: 2, tokens: [5, 3] };
+    await expect(session.run(decoderFeeds(shared.ort.Tensor, spec, run))).rejects.toThrow(
+      /node_a0 has 3 tokens in entry 1 of the batch .* create the session with kvCache: 'tensors'/,
+    );
   });
 
   it('tells layers apart', async () => {
@@ -264,7 +180,7 @@ describe.skipIf(typeof description === 'string')('packed cache in onnxruntime-we
 
   it('goes two ways from one prefix, in two sessions, and from tensors that hold data', async () => {
     const session = await open({ precision: 'mxfp4' });
-    const sequence = new Sequence(session);
+    const sequence = new Sequence(shared.ort, session);
     await sequence.run(62, 1, false);
     const early = sequence.copy();
     for (let step = 0; step < 3; step++) await sequence.run(1, 10 + step, true);
@@ -285,7 +201,7 @@ describe.skipIf(typeof description === 'string')('packed cache in onnxruntime-we
 
   it('is freed when its last tensor is disposed of, and says so', async () => {
     const session = await open({ precision: 'mxfp4' });
-    const sequence = new Sequence(session);
+    const sequence = new Sequence(shared.ort, session);
     const { outputs } = await sequence.run(5, 1, false);
     outputs.nk!.dispose();
     outputs.nk!.dispose();
@@ -312,7 +228,7 @@ describe.skipIf(typeof description === 'string')('packed cache in onnxruntime-we
 
   it('makes no buffers after the first steps', async () => {
     const session = await open({ precision: 'mxfp4' }, true);
-    const sequence = new Sequence(session);
+    const sequence = new Sequence(shared.ort, session);
     await sequence.run(40, 1, false);
     const made: string[] = [];
     const createBuffer = device.createBuffer.bind(device);
@@ -345,49 +261,6 @@ describe.skipIf(typeof description === 'string')('packed cache in onnxruntime-we
     await expect(open({ kvCache: 'native' as never })).rejects.toThrow(/there are packed, tensors/);
   });
 });
-
-/** [batch, length, heads, size] to [batch, heads, length, size]. */
-function transposed(data: Float32Array, batch: number, length: number, heads: number): Float32Array {
-  const result = new Float32Array(data.length);
-  for (let b = 0; b < batch; b++) {
-    for (let t = 0; t < length; t++) {
-      for (let h = 0; h < heads; h++) {
-        const from = ((b * length + t) * heads + h) * SIZE;
-        result.set(data.subarray(from, from + SIZE), ((b * heads + h) * length + t) * SIZE);
-      }
-    }
-  }
-  return result;
-}
-
-/** Causal attention of one layer with a cache, and its operands. */
-function decoder(masked: boolean) {
-  const kv = `f32[B,${KV_HEADS},P,${SIZE}]`;
-  const present = `f32[B,${KV_HEADS},?,${SIZE}]`;
-  const weights = (heads: number, seed: number) => ({
-    dims: [WIDTH, heads * SIZE],
-    data: normal(WIDTH * heads * SIZE, seed).map((each) => each / 4),
-  });
-  const merged = (heads: number) => `f32[B,S,${heads * SIZE}]`;
-  return {
-    nodes: `
-      q = MatMul(x, wq)
-      k = MatMul(x, wk)
-      v = MatMul(x, wv)
-      y nk nv = Attention<is_causal=1,q_num_heads=${HEADS},kv_num_heads=${KV_HEADS}>(q, k, v, ${masked ? 'mask' : ''}, pk, pv)`,
-    inputs: { x: `f32[B,S,${WIDTH}]`, pk: kv, pv: kv, ...(masked ? { mask: 'f32[B,1,S,T]' } : {}) },
-    initializers: { wq: weights(HEADS, 1), wk: weights(KV_HEADS, 2), wv: weights(KV_HEADS, 3) },
-    outputs: {
-      y: merged(HEADS),
-      nk: present,
-      nv: present,
-      q: merged(HEADS),
-      k: merged(KV_HEADS),
-      v: merged(KV_HEADS),
-    },
-    opset: 23,
-  };
-}
 
 /** Two layers, one of each scale. */
 function twoLayers() {

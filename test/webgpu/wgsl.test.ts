@@ -51,7 +51,7 @@ function kernelsOf(shape: ShapeClass): kernels.Kernel[] {
           kernels.attendMatrix(shape, true),
           kernels.appendTokens(shape.headSize, shape.elementType, false),
           kernels.appendTokens(shape.headSize, shape.elementType, true),
-          kernels.unpackTokens(shape.headSize),
+          kernels.unpackTokens(shape.headSize, shape.elementType),
           kernels.decode(shape.headSize, shape.elementType, shape.bias),
           kernels.combine(shape.headSize, shape.elementType, true),
         ]

@@ -61,9 +61,20 @@ export function forEachQueryAndKey(
   heads = 1,
 ): string {
   const shape = list.concat(list.ints(1, heads), list.sizes(query, 2, 3), list.sizes(key, 2, 3));
-  // Masked is masked: nothing is left of a score beside the lowest float16, and rows of -Infinity are seen to after.
-  const finite = type === DataType.FLOAT16 ? list.add('Max', [bias, list.float(lowestHalf)]) : bias;
-  return list.add('Expand', [list.cast(finite, DataType.FLOAT, type), shape]);
+  // Masked is masked: rows of -Infinity are seen to after.
+  return list.add('Expand', [type === DataType.FLOAT16 ? finiteHalves(list, bias) : bias, shape]);
+}
+
+/** A float32 bias as float16, for kernels that give rows of -Infinity zeros. */
+export function halves(list: NodeList, bias: string): string {
+  const minusInfinity = list.float(-Infinity);
+  const hidden = list.cast(minusInfinity, DataType.FLOAT, DataType.FLOAT16);
+  return list.add('Where', [list.add('Equal', [bias, minusInfinity]), hidden, finiteHalves(list, bias)]);
+}
+
+/** A float32 bias as float16 without -Infinity: nothing is left of a score beside the lowest float16. */
+function finiteHalves(list: NodeList, bias: string): string {
+  return list.cast(list.add('Max', [bias, list.float(lowestHalf)]), DataType.FLOAT, DataType.FLOAT16);
 }
 
 function additive(list: NodeList, { kind, value, type, factor, fill }: BiasTerm): string {

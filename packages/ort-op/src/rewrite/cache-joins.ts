@@ -1,7 +1,14 @@
 import { NodeList } from '../model/build.js';
 import { fusedDomain, fusedOperator } from '../model/fused-operator.js';
 import { usedValues } from '../model/graph-index.js';
-import { type GraphProto, intAttribute, type ModelProto, type NodeProto, opsets } from '../model/index.js';
+import {
+  DataType,
+  type GraphProto,
+  intAttribute,
+  type ModelProto,
+  type NodeProto,
+  opsets,
+} from '../model/index.js';
 import { copy } from '../model/messages.js';
 import { modelInputs, type ValueSignature } from '../model/signature.js';
 import { instead } from './shape-reader.js';
@@ -28,12 +35,15 @@ export interface CachelessModel {
   readonly shapeInputs: ReadonlySet<string>;
 }
 
+/** New keys and values as an attention reads them. */
+export interface NewTokens {
+  readonly key: string;
+  readonly value: string;
+  readonly elementType: CacheLayer['elementType'];
+}
+
 /** The nodes in the place of a FusedAttention, which get the new keys and values alone. */
-export type AttendToNew = (
-  node: NodeProto,
-  added: { readonly key: string; readonly value: string },
-  cache: CacheLayer,
-) => readonly NodeProto[];
+export type AttendToNew = (node: NodeProto, added: NewTokens, cache: CacheLayer) => readonly NodeProto[];
 
 /**
  * Takes the key/value cache out of a converted model: where past and new keys were joined to a `present` output, only the
@@ -59,7 +69,7 @@ export function withoutCache(
     if (!key || !value)
       return { reason: `${node.name} does not continue a cache that is an input and an output` };
     const layer: CacheLayer = {
-      elementType: key.past.type === 'float16' ? 'float16' : 'float32',
+      elementType: key.elementType,
       pastKey: key.past.name,
       pastValue: value.past.name,
       presentKey: key.present,
@@ -74,7 +84,7 @@ export function withoutCache(
       if (join.cast) replaced.set(join.cast, [copy(join.cast, { input: [join.added] })]);
       for (const reader of join.shapeReaders) replaced.set(reader, joinedShape(reader, join, opset));
     }
-    replaced.set(node, attend(node, { key: read(key), value: read(value) }, layer));
+    replaced.set(node, attend(node, newTokens(key, value), layer));
   }
   if (layers.length === 0) return { reason: 'no attention was replaced' };
 
@@ -98,15 +108,25 @@ export function withoutCache(
   };
 }
 
-/** What attention reads of the new tokens. */
-function read({ cast, added }: Join): string {
-  return cast?.output[0] ?? added;
+function newTokens(key: Join, value: Join): NewTokens {
+  const read = ({ cast, added }: Join) => cast?.output[0] ?? added;
+  const { cast, elementType } = key;
+  return {
+    key: read(key),
+    value: read(value),
+    elementType: cast ? elementTypeOf(intAttribute(cast, 'to', DataType.FLOAT)) : elementType,
+  };
+}
+
+function elementTypeOf(type: DataType): CacheLayer['elementType'] {
+  return type === DataType.FLOAT16 ? 'float16' : 'float32';
 }
 
 /** Where a cache and new tokens are joined. */
 interface Join {
   readonly node: NodeProto;
   readonly past: ValueSignature;
+  readonly elementType: CacheLayer['elementType'];
   readonly added: string;
   readonly present: string;
   /** Between `present` and the attention: an operator set that has FusedAttention of float32 alone. */
@@ -160,7 +180,8 @@ class Joins {
     const [pastName, added] = node.input as [string, string];
     const past = this.inputs.get(pastName);
     if ((axis !== 2 && axis !== -2) || past?.dims.length !== 4) return undefined;
-    if (past.type !== 'float32' && past.type !== 'float16') return undefined;
+    const { type: elementType } = past;
+    if (elementType !== 'float32' && elementType !== 'float16') return undefined;
     const [, heads, , size] = past.dims;
     if (typeof heads !== 'number' || typeof size !== 'number' || !this.outputs.has(present)) return undefined;
     // Without the tensors their shapes are still known, but nothing else.
@@ -169,6 +190,6 @@ class Joins {
     if (readers.length !== shapeReaders.length + 1) return undefined;
     const others = this.consumers.get(pastName)!.filter((user) => user !== node);
     if (others.some(({ opType }) => opType !== 'Shape')) return undefined;
-    return { node, past, added, present, cast, heads, size, shapeReaders };
+    return { node, past, elementType, added, present, cast, heads, size, shapeReaders };
   }
 }

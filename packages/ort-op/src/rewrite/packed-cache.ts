@@ -7,7 +7,8 @@ import { DataType, type ModelProto, type NodeProto, opsets } from '../model/inde
 import { copy } from '../model/messages.js';
 import { OperatorSetIdProtoSchema } from '../model/onnx_pb.js';
 import { inOrder } from '../model/order.js';
-import { type CacheLayer, type CachelessModel, withoutCache } from './cache-joins.js';
+import { halves } from './bias.js';
+import { type CacheLayer, type CachelessModel, type NewTokens, withoutCache } from './cache-joins.js';
 import { merged } from './targets/contrib.js';
 
 const domain = 'com.microsoft';
@@ -21,6 +22,8 @@ export interface PackedAttention extends CacheLayer {
   /** Keys before a query that it sees; -1 for all. */
   readonly windowLeft: number;
   readonly bias: boolean;
+  /** Of query, new keys and values, bias and output; the cache's tensors may be of another one. */
+  readonly operandType: 'float32' | 'float16';
 }
 
 /** A model whose attentions take new tokens alone, as something else keeps the past ones. */
@@ -49,7 +52,15 @@ export function withPackedCache(
     const { left, right } = bandOf(node);
     const bias = node.input[3] !== noBias;
     const scale = floatAttribute(node, 'scale', 1);
-    attentions.push({ ...cache, heads, scale, causal: right === 0, windowLeft: left, bias });
+    attentions.push({
+      ...cache,
+      heads,
+      scale,
+      causal: right === 0,
+      windowLeft: left,
+      bias,
+      operandType: added.elementType,
+    });
     return carrierNodes(node, added, layer, attentions[layer]!, shared);
   });
   if ('reason' in cacheless) return cacheless;
@@ -90,9 +101,8 @@ export function packedLayer(scale: number): number | undefined {
 
 function attentionObstacle(
   { heads, softcap, output }: AttentionSummary,
-  { elementType, headSize, valueHeadSize, kvHeads, causal, windowLeft }: PackedAttention,
+  { headSize, valueHeadSize, kvHeads, causal, windowLeft }: PackedAttention,
 ): string | undefined {
-  if (elementType !== 'float32') return `the cache of ${output} is ${elementType}`;
   if (heads === undefined || heads % kvHeads !== 0) return `the number of heads of ${output} is unknown`;
   if (headSize !== valueHeadSize) return `keys and values of ${output} have heads of different sizes`;
   if (softcap !== 0) return `scores of ${output} are soft-capped`;
@@ -114,9 +124,9 @@ class SharedValues {
 
 function carrierNodes(
   { input, output }: NodeProto,
-  added: { readonly key: string; readonly value: string },
+  added: NewTokens,
   layer: number,
-  { heads, kvHeads, pastKey, bias }: PackedAttention,
+  { heads, kvHeads, pastKey, bias, operandType }: PackedAttention,
   shared: SharedValues,
 ): NodeProto[] {
   const list = new NodeList(`mxattn.${layer}.packed.`, shared.opset);
@@ -134,9 +144,10 @@ function carrierNodes(
     list.cast(list.add('Squeeze', [total]), undefined, DataType.INT32),
   );
   const forEach = bias
-    ? shared.get(`bias ${input[3]}`, () =>
-        list.add('Expand', [input[3]!, list.concat(list.ints(1, 1), length, total)]),
-      )
+    ? shared.get(`bias ${input[3]} ${operandType}`, () => {
+        const numbers = operandType === 'float16' ? halves(list, input[3]!) : input[3]!;
+        return list.add('Expand', [numbers, list.concat(list.ints(1, 1), length, total)]);
+      })
     : undefined;
   const name = `GroupQueryAttention_${layer}`;
   list.push({

@@ -31,8 +31,8 @@ export interface MxattnSessionOptions extends InferenceSession.SessionOptions {
    */
   readonly kvCache?: 'native' | 'tensors';
   /**
-   * How a native cache holds keys and values; default: as the attention that decodes has its operands. A finer attention
-   * may read a coarser cache, for instance `precision: 'mxfp6'` one of `mxfp4`.
+   * How a native cache holds keys and values; default: as the attention that decodes has its operands, exact ones of a float16
+   * model on the processor as `f16`. A finer attention may read a coarser cache, for instance `precision: 'mxfp6'` one of `mxfp4`.
    */
   readonly kvCacheFormat?: KvCacheFormat;
   /** Threads within an operator; short for `intraOpNumThreads`. */

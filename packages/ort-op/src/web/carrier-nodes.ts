@@ -3,6 +3,8 @@ import { floatAttribute, intAttribute, type ModelProto, type NodeProto } from '.
 const domain = 'com.microsoft';
 /** Where a node takes its bias and its sinks. */
 const biasInput: Readonly<Record<string, number>> = { MultiHeadAttention: 5, GroupQueryAttention: 10 };
+/** Where it takes past keys. */
+const pastInput: Readonly<Record<string, number>> = { MultiHeadAttention: 6, GroupQueryAttention: 3 };
 const sinkInput = 11;
 
 /** The nodes that ONNX Runtime computes with its fused attention programs, in graph order. */
@@ -13,6 +15,11 @@ export function carrierNodes(model: ModelProto): NodeProto[] {
 /** The node that the `layer`th replaced attention became. */
 export function carrierOf(nodes: readonly NodeProto[], layer: number): NodeProto | undefined {
   return nodes.find(({ output }) => output[0] === `mxattn.${layer}.mixed`);
+}
+
+/** Whether a node's keys and values continue those of an earlier run. */
+export function hasPast({ opType, input }: NodeProto): boolean {
+  return Boolean(input[pastInput[opType] ?? 0]);
 }
 
 export function hasBias({ opType, input }: NodeProto): boolean {

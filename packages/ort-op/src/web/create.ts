@@ -6,20 +6,23 @@ import {
   type ConversionReport,
   convertModel,
   type PackedCacheModel,
+  type TokenCount,
   withPackedCache,
 } from '../rewrite/index.js';
 import { cacheFormats } from '../session/cache-format.js';
 import { sessionSchedule } from '../session/precision.js';
 import { StockSession } from '../session/stock-session.js';
+import { TokenCounts } from '../session/token-counts.js';
 import type { MxattnSession } from '../session/types.js';
 import { F16 } from '../webgpu/features.js';
-import { KvCache } from '../webgpu/kv-cache.js';
+import { KvCache, type KvCacheShape } from '../webgpu/kv-cache.js';
 import { webgpuRecipes } from '../webgpu/operand-format.js';
 import type { ElementType } from '../webgpu/shape-class.js';
 import {
   carrierNodes,
   carrierOf,
   hasBias,
+  hasPast,
   hasSinks,
   type NodeFeatures,
   nodeFeatures,
@@ -48,7 +51,7 @@ interface Shared {
 }
 
 const known = new WeakMap<GPUDevice, Shared>();
-const cacheObstacles = new WeakMap<GPUDevice, Promise<string | undefined>>();
+const cacheObstacles = new WeakMap<GPUDevice, Map<ElementType, Promise<string | undefined>>>();
 const carriers = new WeakMap<GPUDevice, Promise<string | undefined>>();
 let requested: Promise<AdapterDevice> | undefined;
 
@@ -129,6 +132,39 @@ async function createOnWebGpu(
   const types = new Set<ElementType>(report.replaced.map(({ elementType }) => elementType));
   if (types.size === 0) types.add('float32');
   const shared = backend === 'carrier' ? undefined : await inplace(ort, create, device, adapterInfo, types);
+  const fallbackObstacle = () => carrier(ort, create, device);
+  const hasCache = report.replaced.some((each) => each.hasCache) || nodes.some(hasPast);
+  const cached =
+    hasCache && shared && shared.obstacle === undefined
+      ? await packedCache(original, plan, options, async (packed, counts) => {
+          const { headSize } = packed.attentions[0]!;
+          const types = new Set(packed.attentions.map(({ operandType }) => operandType));
+          const { attention, obstacle } = await inplace(ort, create, device, adapterInfo, types);
+          if (obstacle !== undefined) throw new MxattnError(obstacle);
+          for (const elementType of types) {
+            const obstacle = await carriesTokens(ort, create, device, attention, { headSize, elementType });
+            if (obstacle !== undefined) throw new MxattnError(obstacle);
+          }
+          return PackedCaches.create(packed, new TokenCounts(counts, original), device, ort);
+        })
+      : undefined;
+  if (cached && 'caches' in cached) {
+    const { attention } = shared!;
+    const { caches, packed, report } = cached;
+    await Promise.all(
+      packed.attentions.flatMap(({ headSize, bias, operandType: elementType }) => {
+        const shape = { elementType, headSize, valueHeadSize: headSize, softcap: false, bias, sinks: false };
+        return plan.precisions.map((name) => attention.prepare(shape, name));
+      }),
+    );
+    return new PackedSession(
+      await create(writeModel(packed.model)),
+      { attention, plan, nodes: packed.attentions.map(() => PACKED_NODE), fallbackObstacle },
+      caches,
+      { inputs: modelInputs(original), outputs: modelOutputs(original) },
+      { backend: 'inplace', kvCache: 'packed', kvCacheFormats: [CACHE_FORMAT], ...report },
+    );
+  }
   const obstacle = shared
     ? (shared.obstacle ?? nodes.map((node) => nodeObstacle(node, ours)).find(Boolean))
     : 'not asked for';
@@ -153,32 +189,6 @@ async function createOnWebGpu(
     return splitOr(`${reason}; ${wrong}`);
   }
   const { attention } = shared;
-  const fallbackObstacle = () => carrier(ort, create, device);
-  const hasCache = report.replaced.some((each) => each.hasCache);
-  const cached = hasCache
-    ? await packedCache(original, plan, options, async (packed) => {
-        const obstacle = await carriesTokens(ort, create, device, attention, packed.attentions[0]!.headSize);
-        if (obstacle !== undefined) throw new MxattnError(obstacle);
-        return PackedCaches.create(packed, device, ort);
-      })
-    : undefined;
-  if (cached && 'caches' in cached) {
-    const { caches, packed, report } = cached;
-    await Promise.all(
-      packed.attentions.flatMap(({ headSize, bias }) => {
-        const elementType = 'float32' as const;
-        const shape = { elementType, headSize, valueHeadSize: headSize, softcap: false, bias, sinks: false };
-        return plan.precisions.map((name) => attention.prepare(shape, name));
-      }),
-    );
-    return new PackedSession(
-      await create(writeModel(packed.model)),
-      { attention, plan, nodes: packed.attentions.map(() => PACKED_NODE), fallbackObstacle },
-      caches,
-      { inputs: modelInputs(original), outputs: modelOutputs(original) },
-      { backend: 'inplace', kvCache: 'packed', kvCacheFormats: [CACHE_FORMAT], ...report },
-    );
-  }
   const session = await create(writeModel(model));
   await Promise.all(
     report.replaced.flatMap(({ elementType, headSize, valueHeadSize }, layer) => {
@@ -205,13 +215,13 @@ async function packedCache(
   original: ModelProto,
   plan: Schedule,
   { kvCache, kvCacheFormat, crossAttention = false }: WebSessionOptions,
-  open: (packed: PackedCacheModel) => Promise<PackedCaches>,
+  open: (packed: PackedCacheModel, counts: readonly TokenCount[]) => Promise<PackedCaches>,
 ): Promise<
   | { readonly reason: string }
   | { readonly caches: PackedCaches; readonly packed: PackedCacheModel; readonly report: ConversionReport }
 > {
   if (kvCache === 'tensors') return { reason: 'asked for' };
-  const { model, report } = convertModel(original, { crossAttention });
+  const { model, report, tokenCounts } = convertModel(original, { crossAttention, unpaddedCaches: true });
   const formats = cacheFormats(plan, report.replaced.length, kvCacheFormat);
   if (!formats?.every((format) => format === CACHE_FORMAT)) {
     return { reason: `the attention that decodes is not ${CACHE_FORMAT} in all layers and runs` };
@@ -220,7 +230,7 @@ async function packedCache(
   const packed = withPackedCache(model, report.replaced);
   if ('reason' in packed) return packed;
   try {
-    return { caches: await open(packed), packed, report };
+    return { caches: await open(packed, tokenCounts), packed, report };
   } catch (error) {
     if (!(error instanceof MxattnError)) throw error;
     return { reason: error.message };
@@ -343,23 +353,25 @@ async function inplace(
 
 const NO_F16 = `ONNX Runtime computes float16 on devices with the feature ${F16} only; request the device with it`;
 
-/** Whether new tokens can be carried to packed caches on a device, tried once. */
+/** Whether new tokens can be carried to packed caches on a device, tried once for each element type. */
 function carriesTokens(
   ort: typeof Ort,
   create: (model: Uint8Array) => Promise<Ort.InferenceSession>,
   device: GPUDevice,
   attention: InplaceAttention,
-  headSize: number,
+  heads: Pick<KvCacheShape, 'headSize'> & { readonly elementType: ElementType },
 ): Promise<string | undefined> {
-  const before = cacheObstacles.get(device);
+  const known = cacheObstacles.get(device) ?? new Map<ElementType, Promise<string | undefined>>();
+  cacheObstacles.set(device, known);
+  const before = known.get(heads.elementType);
   if (before) return before;
-  const obstacle = KvCache.create(device, { batch: 1, heads: 4, kvHeads: 2, headSize, bias: true }).then(
+  const obstacle = KvCache.create(device, { batch: 1, heads: 4, kvHeads: 2, bias: true, ...heads }).then(
     (cache) =>
       attention.inTurn(() => cacheObstacle(ort, create, attention, cache)).finally(() => cache.destroy()),
   );
   // Another model may have heads of another size.
   obstacle.then(
-    () => cacheObstacles.set(device, obstacle),
+    () => known.set(heads.elementType, obstacle),
     () => {},
   );
   return obstacle;

@@ -225,7 +225,8 @@ export class InplaceAttention {
       causal,
       window: windowLeft < 0 ? null : { left: windowLeft, right: 0 },
     });
-    const extras = { biasStrides: bias?.strides ?? null, sinks: false };
+    const { elementType } = cache.shape;
+    const extras = { elementType, biasStrides: bias?.strides ?? null, sinks: false };
     const layouts = past > 0 ? carrierLayouts : ({ ...carrierLayouts, key: 'BSHD', value: 'BSHD' } as const);
     const plan = this.planFor(spec, extras, name, layouts);
     if (typeof plan === 'string') return plan;
@@ -306,9 +307,9 @@ class Unpacked {
 
   /** Buffers with room for those of a cache. */
   of(cache: KvCache): { readonly key: GPUBuffer; readonly value: GPUBuffer } {
-    const { batch, kvHeads, headSize } = cache.shape;
+    const { batch, kvHeads, headSize, elementType } = cache.shape;
     const room = Math.ceil(cache.unpackedTokens / LENGTH_STEP) * LENGTH_STEP;
-    const size = 4 * batch * kvHeads * room * headSize;
+    const size = (elementType === 'float16' ? 2 : 4) * batch * kvHeads * room * headSize;
     if (this.buffers && this.buffers.key.size >= size) return this.buffers;
     if (this.buffers) this.retired.push(this.buffers.key, this.buffers.value);
     const allocate = (label: string) =>

@@ -1,5 +1,5 @@
 /// <reference types="@webgpu/types" />
-import { MxattnError } from '@mxattn/core';
+import { MxattnError, toF16 } from '@mxattn/core';
 import type * as Ort from 'onnxruntime-common';
 import type { Tensor } from 'onnxruntime-common';
 import type { PackedAttention, PackedCacheModel } from '../rewrite/index.js';
@@ -13,7 +13,9 @@ import {
   spoil,
 } from '../session/cache-tensors.js';
 import type { Feeds } from '../session/feeds.js';
+import type { Elements, TokenCounts } from '../session/token-counts.js';
 import { KvCache } from '../webgpu/kv-cache.js';
+import type { ElementType } from '../webgpu/shape-class.js';
 import { encode } from '../webgpu/steps.js';
 import type { PackedLayer } from './inplace-attention.js';
 
@@ -22,6 +24,14 @@ export interface PackedRun {
   /** What the model takes in the place of past keys and values. */
   readonly feeds: Feeds;
   readonly layers: readonly PackedLayer[];
+  /** What has to be fetched for {@link PackedRun.check}. */
+  readonly outputs: readonly string[];
+  /**
+   * To be called once the run has succeeded, before {@link PackedRun.finish}.
+   *
+   * @throws MxattnError (as a rejection) where a layer, or an entry of the batch, has another number of tokens.
+   */
+  check(elements: Elements): Promise<void>;
   /** The `present` tensors that were asked for. To be called once, when the run has succeeded. */
   finish(names: readonly string[]): Map<string, Tensor>;
   /** To be called once, when the run has failed: a cache that it has appended to is spoilt. */
@@ -36,6 +46,7 @@ export class PackedCaches {
 
   private constructor(
     private readonly model: PackedCacheModel,
+    private readonly counts: TokenCounts,
     private readonly device: GPUDevice,
     private readonly ort: Pick<typeof Ort, 'Tensor'>,
   ) {
@@ -51,11 +62,12 @@ export class PackedCaches {
    */
   static async create(
     model: PackedCacheModel,
+    counts: TokenCounts,
     device: GPUDevice,
     ort: Pick<typeof Ort, 'Tensor'>,
   ): Promise<PackedCaches> {
     for (const cache of await emptyCaches(device, model.attentions, 1)) cache.destroy();
-    return new PackedCaches(model, device, ort);
+    return new PackedCaches(model, counts, device, ort);
   }
 
   /** Whether a name is an input or output that stands for a cache. */
@@ -65,18 +77,20 @@ export class PackedCaches {
 
   /** Finds or makes the cache that the `past` feeds of a run stand for. One run at a time. */
   async begin(feeds: Feeds): Promise<PackedRun> {
-    const { model, tensors } = this;
+    const { model, counts, tensors } = this;
     const past = tensors.past(feeds);
     const [batch, , length] = past[0]!.key.dims as [number, number, number];
     const shared = tensors.continued(past) ?? (await this.imported(past, batch, length));
     shared.busy = true;
     return {
-      feeds: Object.fromEntries(
-        [...model.shapeInputs].map((name) => [name, this.shapeOnly(feeds[name]!.dims)]),
-      ),
+      feeds: Object.fromEntries([...model.shapeInputs].map((name) => [name, this.shapeOnly(feeds[name]!)])),
       layers: shared.cache.layers.map((cache, layer) => ({ cache, attention: model.attentions[layer]! })),
-      finish: (names) => {
+      outputs: counts.outputs,
+      check: async (elements) => {
         shared.cache.checkLengths();
+        await counts.check(shared.cache.length, elements);
+      },
+      finish: (names) => {
         shared.busy = false;
         const present = new Map(names.map((name) => [name, tensors.present(shared, name, batch)]));
         if (shared.tensors === 0) shared.cache.release();
@@ -90,11 +104,13 @@ export class PackedCaches {
     };
   }
 
-  private shapeOnly(dims: readonly number[]): Tensor {
+  private shapeOnly({ type, dims }: Tensor): Tensor {
     const { Tensor } = this.ort;
-    return dims.includes(0)
-      ? new Tensor('float32', new Float32Array(0), dims)
-      : Tensor.fromGpuBuffer(this.nothing as never, { dataType: 'float32', dims });
+    const dataType = type as 'float32' | 'float16';
+    if (!dims.includes(0)) return Tensor.fromGpuBuffer(this.nothing as never, { dataType, dims });
+    return dataType === 'float16'
+      ? new Tensor(dataType, new Uint16Array(0), dims)
+      : new Tensor(dataType, new Float32Array(0), dims);
   }
 
   /** A new cache with the data of these tensors. */
@@ -107,10 +123,12 @@ export class PackedCaches {
     const layers = await emptyCaches(device, model.attentions, batch);
     if (length === 0) return sharedCache(new PackedLayers(device, layers));
     for (const [layer, { key, value }] of past.entries()) {
-      const [keys, values] = [await this.uploaded(key), await this.uploaded(value)];
+      const cache = layers[layer]!;
+      const { elementType } = cache.shape;
+      const [keys, values] = [await this.uploaded(key, elementType), await this.uploaded(value, elementType)];
       const encoder = device.createCommandEncoder();
       const pass = encoder.beginComputePass();
-      encode(device, pass, layers[layer]!.append(keys.buffer, values.buffer, length));
+      encode(device, pass, cache.append(keys.buffer, values.buffer, length));
       pass.end();
       device.queue.submit([encoder.finish()]);
       for (const { release } of [keys, values]) release();
@@ -118,14 +136,24 @@ export class PackedCaches {
     return sharedCache(new PackedLayers(device, layers));
   }
 
-  private async uploaded(tensor: Tensor): Promise<{ buffer: GPUBuffer; release(): void }> {
-    const data = await cachedNumbers(tensor);
-    if (!data) return { buffer: tensor.gpuBuffer as unknown as GPUBuffer, release() {} };
+  /** The tensor in an element type on the device. */
+  private async uploaded(
+    tensor: Tensor,
+    elementType: ElementType,
+  ): Promise<{ buffer: GPUBuffer; release(): void }> {
+    let numbers = await cachedNumbers(tensor);
+    if (!numbers) {
+      if (tensor.type === elementType)
+        return { buffer: tensor.gpuBuffer as unknown as GPUBuffer, release() {} };
+      await tensor.getData();
+      numbers = (await cachedNumbers(tensor))!;
+    }
+    const data = elementType === 'float16' ? Uint16Array.from(numbers, toF16) : numbers;
     const buffer = this.device.createBuffer({
       size: data.byteLength,
       usage: GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST,
     });
-    this.device.queue.writeBuffer(buffer, 0, data as Float32Array<ArrayBuffer>);
+    this.device.queue.writeBuffer(buffer, 0, data as Float32Array<ArrayBuffer> | Uint16Array<ArrayBuffer>);
     return { buffer, release: () => buffer.destroy() };
   }
 }
@@ -190,7 +218,7 @@ class PackedLayers implements LayerCaches {
     const readable = device.createBuffer({ size, usage: MAP_READ | COPY_DST });
     const encoder = device.createCommandEncoder();
     const pass = encoder.beginComputePass();
-    encode(device, pass, [cache.unpack(both.key, both.value)]);
+    encode(device, pass, [cache.unpack(both.key, both.value, 'float32')]);
     pass.end();
     encoder.copyBufferToBuffer(both[part], 0, readable, 0, size);
     device.queue.submit([encoder.finish()]);
@@ -211,7 +239,7 @@ function emptyCaches(
   batch: number,
 ): Promise<KvCache[]> {
   return Promise.all(
-    attentions.map(({ heads, kvHeads, headSize, scale, windowLeft, bias }) =>
+    attentions.map(({ heads, kvHeads, headSize, scale, windowLeft, bias, operandType: elementType }) =>
       KvCache.create(device, {
         batch,
         heads,
@@ -219,6 +247,7 @@ function emptyCaches(
         headSize,
         scale,
         bias,
+        elementType,
         ...(windowLeft < 0 ? {} : { windowLeft }),
       }),
     ),

@@ -52,17 +52,21 @@ export class PackedSession extends InplaceSession {
     const precisions = this.precisions(feeds, options);
     const isCache = (name: string) => this.caches.has(name);
     const asked = names.filter((name) => !isCache(name));
-    // Some output must be asked for.
-    const computed = asked.length > 0 ? asked : this.session.outputNames;
-    const fetches = Object.fromEntries(computed.map((name) => [name, targets.get(name) ?? null]));
     const given = Object.entries(feeds).filter(([name]) => !isCache(name));
     return this.inTurn(async () => {
       const cache = await this.caches.begin(feeds);
+      const fetched = [...asked, ...cache.outputs];
+      // Some output must be asked for.
+      const computed = fetched.length > 0 ? fetched : this.session.outputNames;
+      const fetches = Object.fromEntries(computed.map((name) => [name, targets.get(name) ?? null]));
       try {
         const all = { ...Object.fromEntries(given), ...cache.feeds };
         const outputs = await this.recorded({ precisions, packed: cache.layers }, () =>
           this.session.run(all, fetches, stock),
         );
+        const counts = async (name: string) =>
+          (await (outputs[name] ?? feeds[name]!).getData()) as Int32Array;
+        await cache.check(counts);
         const present = cache.finish(names.filter(isCache));
         return Object.fromEntries(names.map((name) => [name, present.get(name) ?? outputs[name]!]));
       } catch (error) {

@@ -86,7 +86,7 @@ export async function cacheObstacle(
   attention: InplaceAttention,
   cache: KvCache,
 ): Promise<string | undefined> {
-  const { heads, kvHeads, headSize, scale } = cache.shape;
+  const { heads, kvHeads, headSize, scale, elementType } = cache.shape;
   const keyLength = CACHED[0] + CACHED[1];
   const spec = attentionSpec({
     heads,
@@ -98,19 +98,19 @@ export async function cacheObstacle(
     layout: 'BSHD',
     causal: true,
   });
-  await attention.prepare(shapeClass(spec, { bias: true, sinks: false }), 'f32');
+  await attention.prepare(shapeClass(spec, { elementType, bias: true, sinks: false }), 'f32');
   const [query, key, value] = [heads, kvHeads, kvHeads].map((each, i) =>
     ramp(each * keyLength * headSize, i),
   );
   const expected = referenceAttention({ query: query!, key: key!, value: value! }, spec);
-  const session = await create(cacheModel(spec));
+  const session = await create(cacheModel(spec, elementType));
   try {
     for (const [run, count] of CACHED.entries()) {
       const first = run === 0 ? 0 : CACHED[0];
       const total = first + count;
       const tokens = (data: Float32Array, each: number) => {
         const size = each * headSize;
-        return new ort.Tensor('float32', data.slice(first * size, total * size), [1, count, size]);
+        return tensorOf(ort, elementType, data.slice(first * size, total * size), [1, count, size]);
       };
       const integer = (each: number) => new ort.Tensor('int32', Int32Array.of(each), [1]);
       const before = attention.counts;
@@ -121,7 +121,7 @@ export async function cacheObstacle(
           query: tokens(query!, heads),
           key: tokens(key!, kvHeads),
           value: tokens(value!, kvHeads),
-          bias: new ort.Tensor('float32', new Float32Array(count * total), [1, 1, count, total]),
+          bias: tensorOf(ort, elementType, new Float32Array(count * total), [1, 1, count, total]),
           lengths: integer(total - 1),
           longest: integer(total),
         })
@@ -132,7 +132,7 @@ export async function cacheObstacle(
       if (inPlace === before.inPlace || cache.length !== total) {
         return 'ONNX Runtime did not dispatch the programs that carry new tokens';
       }
-      const output = (await out!.getData()) as Float32Array;
+      const output = await numbersOf(out!);
       const start = first * heads * headSize;
       const error = output.reduce(
         (worst, each, i) => Math.max(worst, Math.abs(each - expected[start + i]!)),
@@ -167,26 +167,37 @@ async function testError(
   const query = ramp(queryLength * size, 1);
   const key = ramp(keyLength * size, 2);
   const value = ramp(keyLength * size, 3);
-  const halves = elementType === 'float16';
   const session = await create(testModel(size, heads, elementType));
   try {
-    const feed = (data: Float32Array, length: number) =>
-      new ort.Tensor(elementType, halves ? Uint16Array.from(data, toF16) : data, [1, length, size]);
+    const feed = (data: Float32Array, length: number) => tensorOf(ort, elementType, data, [1, length, size]);
     const { out } = await session.run({
       query: feed(query, queryLength),
       key: feed(key, keyLength),
       value: feed(value, keyLength),
     });
-    const { buffer, byteOffset } = (await out!.getData()) as Float32Array;
-    const count = queryLength * size;
-    const output = halves
-      ? Float32Array.from(new Uint16Array(buffer, byteOffset, count), fromF16)
-      : new Float32Array(buffer, byteOffset, count);
+    const output = await numbersOf(out!);
     const expected = referenceAttention({ query, key, value }, spec);
     return expected.reduce((worst, each, i) => Math.max(worst, Math.abs(each - output[i]!)), 0);
   } finally {
     await session.release();
   }
+}
+
+function tensorOf(
+  { Tensor }: typeof Ort,
+  elementType: ElementType,
+  numbers: Float32Array,
+  dims: readonly number[],
+): Ort.Tensor {
+  if (elementType === 'float32') return new Tensor(elementType, numbers, dims);
+  return new Tensor(elementType, Uint16Array.from(numbers, toF16), dims);
+}
+
+async function numbersOf(tensor: Ort.Tensor): Promise<Float32Array> {
+  const data = (await tensor.getData()) as Float32Array | Uint16Array;
+  if (tensor.type === 'float32') return data as Float32Array;
+  // A Float16Array where there is one.
+  return Float32Array.from(new Uint16Array(data.buffer, data.byteOffset, data.length), fromF16);
 }
 
 /** Numbers between -1 and 1 that repeat late. */
@@ -205,12 +216,12 @@ function testModel(size: number, heads: number, elementType: ElementType): Uint8
     },
     Object.fromEntries(inputs.map((name) => [name, [1, `${name} length`, size]])),
     {},
-    elementType === 'float16' ? DataType.FLOAT16 : DataType.FLOAT,
+    elementType,
   );
 }
 
 /** A GroupQueryAttention as {@link withPackedCache} writes them, with a bias for all keys. */
-function cacheModel({ heads, kvHeads, headSize }: AttentionSpec): Uint8Array {
+function cacheModel({ heads, kvHeads, headSize }: AttentionSpec, elementType: ElementType): Uint8Array {
   return modelOf(
     {
       opType: 'GroupQueryAttention',
@@ -229,6 +240,7 @@ function cacheModel({ heads, kvHeads, headSize }: AttentionSpec): Uint8Array {
       bias: [1, 1, 'length', 'total'],
     },
     { lengths: [1], longest: [1] },
+    elementType,
   );
 }
 
@@ -239,9 +251,10 @@ function cacheModel({ heads, kvHeads, headSize }: AttentionSpec): Uint8Array {
 function modelOf(
   { opType, input, output, attribute }: Pick<NodeProto, 'opType' | 'input' | 'output' | 'attribute'>,
   floats: Readonly<Record<string, readonly (number | string)[]>>,
-  integers: typeof floats = {},
-  type = DataType.FLOAT,
+  integers: typeof floats,
+  elementType: ElementType,
 ): Uint8Array {
+  const type = elementType === 'float16' ? DataType.FLOAT16 : DataType.FLOAT;
   const list = new NodeList('self_test.', 17);
   const [query, key, value] = ['query', 'key', 'value'].map((name) =>
     list.add('Neg', [list.add('Neg', [name])]),

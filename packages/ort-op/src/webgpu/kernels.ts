@@ -271,8 +271,12 @@ export function appendTokens(headSize: number, elementType: ElementType, one: bo
   });
 }
 
-export function unpackTokens(headSize: number): Kernel {
-  return cacheKernel('unpack', ['cache', 'cache_rotation', 'unpack'], headSize, rotation(headSize));
+export function unpackTokens(headSize: number, elementType: ElementType): Kernel {
+  const pieces = ['tensors', 'cache', 'cache_rotation', 'unpack'] as const;
+  return cacheKernel(`unpack ${elementType}`, pieces, headSize, {
+    ...tensorConstants({ elementType }),
+    ...rotation(headSize),
+  });
 }
 
 export function decode(headSize: number, elementType: ElementType, bias: boolean): Kernel {

@@ -176,16 +176,17 @@ export class KvCache {
   }
 
   /**
-   * Gives keys and values as numbers; of a float32 with four significant bits at most, but for the newest values.
+   * Gives keys and values as numbers, of four significant bits at most but for the newest values.
    *
-   * @param key Receives [batch, kvHeads, {@link unpackedTokens}, headSize] float32; value as well.
+   * @param key Receives [batch, kvHeads, {@link unpackedTokens}, headSize]; value as well.
+   * @param elementType Of what they receive: the cache's, or float32.
    */
-  unpack(key: GPUBuffer, value: GPUBuffer): Step {
+  unpack(key: GPUBuffer, value: GPUBuffer, elementType: ElementType = this.shape.elementType): Step {
     const { uniform, keys, keyScales, values, valueScales, tail } = this.parts;
     const { batch, kvHeads } = this.shape;
     return {
       name: 'unpack',
-      pipeline: this.pipelines.unpack,
+      pipeline: elementType === 'float32' ? this.pipelines.unpackFloats : this.pipelines.unpack,
       bindings: bindings(uniform, keys, keyScales, values, valueScales, tail, key, value),
       workgroups: [this.unpackedTokens / BLOCK, batch * kvHeads, 1],
     };
@@ -209,7 +210,7 @@ export class KvCache {
       const key = scratch.allocate('unpacked keys', bytes);
       const value = scratch.allocate('unpacked values', bytes, GPUBufferUsage.COPY_SRC);
       const pass = encoder.beginComputePass();
-      encode(device, pass, [this.unpack(key, value)]);
+      encode(device, pass, [this.unpack(key, value, 'float32')]);
       pass.end();
       const tail = BLOCK * headSize * 4;
       for (let head = 0; head < keyHeads; head++) {
@@ -325,14 +326,15 @@ function servedGroups({ heads, kvHeads }: KvCacheShape): number {
 }
 
 async function compileAll(device: GPUDevice, { headSize, elementType, bias, sinks }: Required<KvCacheShape>) {
-  const [append, appendOne, unpack, decoded, combined] = await compiled(device, [
+  const [append, appendOne, unpack, unpackFloats, decoded, combined] = await compiled(device, [
     appendTokens(headSize, elementType, false),
     appendTokens(headSize, elementType, true),
-    unpackTokens(headSize),
+    unpackTokens(headSize, elementType),
+    unpackTokens(headSize, 'float32'),
     decode(headSize, elementType, bias),
     combine(headSize, elementType, sinks),
   ]);
-  return { append, appendOne, unpack, decode: decoded, combine: combined };
+  return { append, appendOne, unpack, unpackFloats, decode: decoded, combine: combined };
 }
 
 type Parts = ReturnType<typeof allocate>;

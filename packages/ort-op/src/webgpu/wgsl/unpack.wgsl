@@ -1,7 +1,7 @@
-// Keys and values of a cache as floats, [key/value head][token][channel] with room for whole panels. A workgroup has a
-// panel of a head, an invocation a channel.
+// Keys and values of a cache as elements of tensors, [key/value head][token][channel] with room for whole panels. A workgroup
+// has a panel of a head, an invocation a channel.
 //
-// Workgroup memory: 8 bytes an invocation.
+// Workgroup memory: 8 bytes an invocation, 16 with HALVES.
 
 @group(0) @binding(0) var<uniform> cache: Cache;
 @group(0) @binding(1) var<storage, read> keys: array<u32>;
@@ -9,12 +9,18 @@
 @group(0) @binding(3) var<storage, read> values: array<vec4<u32>>;
 @group(0) @binding(4) var<storage, read> valueScales: array<u32>;
 @group(0) @binding(5) var<storage, read> tail: array<f32>;
-@group(0) @binding(6) var<storage, read_write> key: array<f32>;
-@group(0) @binding(7) var<storage, read_write> value: array<f32>;
+@group(0) @binding(6) var<storage, read_write> key: array<Word>;
+@group(0) @binding(7) var<storage, read_write> value: array<Word>;
 
-// Rotating back rounds. A trifle less keeps the largest element of a block where a larger scale is not needed, should the
-// key be quantised again.
+// Rotating back rounds, and so do halves. A trifle less keeps the largest element of a block where a larger scale is not
+// needed, should the key be quantised again.
+#if HALVES
+const SHRINK = 0.9990234f;
+
+var<workgroup> row: array<vec2<f32>, HEAD_SIZE>;
+#else
 const SHRINK = 0.9999962f;
+#endif
 
 /** Element `i` of the 8 codes of a word, times 2. */
 fn elementAt(word: u32, i: u32) -> f32 {
@@ -36,11 +42,25 @@ fn main(
     let word = keys[((panel * BLOCKS + channel / 32u) * 32u + token) * 4u + channel % 32u / 8u];
     let x = elementAt(word, channel % 8u) * scaleOf(keyScales[panel * 32u + token], channel / 32u);
     let at = ((group.y * groups.x + group.x) * 32u + token) * HEAD_SIZE + channel;
-    key[at] = rotated(x, channel) * SHRINK;
     // The unfinished panel is in the tail.
     let packed = elementAt(codes[token / 8u], token % 8u) * valueScale;
-    value[at] = select(tail[(group.y * 32u + token) * HEAD_SIZE + channel], packed, end == 32u);
-    // The next rotation writes where this one may still be read.
+    let both = vec2(
+      rotated(x, channel) * SHRINK,
+      select(tail[(group.y * 32u + token) * HEAD_SIZE + channel], packed, end == 32u),
+    );
+#if HALVES
+    row[channel] = both;
+    workgroupBarrier();
+    if (channel % 2u == 0u) {
+      let next = row[channel + 1u];
+      key[at / 2u] = halfOf(both.x) | (halfOf(next.x) << 16u);
+      value[at / 2u] = halfOf(both.y) | (halfOf(next.y) << 16u);
+    }
+#else
+    key[at] = both.x;
+    value[at] = both.y;
+#endif
+    // The next token's are written where these may still be read.
     workgroupBarrier();
   }
 }
