@@ -70,5 +70,5 @@ export async function graphRunner(
     }),
     { intraOpNumThreads: threads },
   );
-  return () => session.run(feeds, ['largest']);
+  return () => session.run(feeds, ['largest'], []);
 }

@@ -339,6 +339,52 @@ describe('patched text generation', () => {
   });
 });
 
+describe('patched encoder-decoder generation', () => {
+  interface Loaded {
+    readonly model: { readonly sessions: Record<string, { run: (feeds: Feeds) => Promise<Feeds> }> };
+    (input: unknown, options: object): Promise<unknown>;
+  }
+  type Feeds = Record<string, Pick<Tensor, 'location' | 'size'>>;
+
+  // No data of a cache come to JavaScript. Of word timestamps transformers.js keeps the last cache with the result.
+  it.each([
+    ['text2text-generation', 't5', 'the river and the road', {}, 0],
+    ['automatic-speech-recognition', 'whisper', sound, { return_timestamps: 'word', language: 'en' }, 8],
+  ] as const)('keeps the cache of %s native', async (task, name, input, others, left) => {
+    const generation = { max_new_tokens: 16, do_sample: false, ...others };
+    const load = async () => (await pipeline(task, name, options)) as unknown as Loaded;
+    const expected = await (await load())(input, generation);
+    const [fed, given] = [[] as Feeds[string][], [] as Feeds[string][]];
+    const result = await patched({ precision: 'f32' }, async () => {
+      const generate = await load();
+      expect(patchReport().at(-1)).toMatchObject({ backend: 'native' });
+      const session = generate.model.sessions.decoder_model_merged!;
+      const run = session.run.bind(session);
+      session.run = async (feeds) => {
+        for (const [input, tensor] of Object.entries(feeds)) {
+          if (input.startsWith('past') && tensor.size > 0) {
+            expect(`${input} ${tensor.location}`).toBe(`${input} gpu-buffer`);
+            fed.push(tensor);
+          }
+        }
+        const outputs = await run(feeds);
+        given.push(
+          ...Object.entries(outputs).flatMap(([output, tensor]) =>
+            output.startsWith('present') && tensor.size > 0 ? [tensor] : [],
+          ),
+        );
+        return outputs;
+      };
+      return generate(input, generation);
+    });
+    expect(result).toEqual(expected);
+    const report = patchReport().find(({ model, kvCache }) => model.includes(`/${name}/`) && kvCache);
+    expect(report).toMatchObject({ kvCache: 'native tensors' });
+    expect(fed.length).toBeGreaterThan(40);
+    expect(given.filter(({ location }) => location !== 'none')).toHaveLength(left);
+  });
+});
+
 describe('worker threads', () => {
   it('are patched on their own', async () => {
     const ask = (precision?: string) =>

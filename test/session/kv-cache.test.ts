@@ -209,11 +209,11 @@ describe('a native cache', () => {
     await expect(native.run(llmFeeds([1], outputs))).rejects.toThrow('this key/value cache was disposed of');
   });
 
-  it('stays a matter of tensors where no one format serves', async () => {
+  it('stays in the graph where no one format serves', async () => {
     const mixed = await open({
       schedule: { default: 'mxfp4', rules: [{ phase: 'decode', precision: 'f32' }] },
     });
-    expect(mixed.report.kvCache).toBe('tensors');
+    expect(mixed.report.kvCache).toBe('native tensors');
   });
 
   it('refuses a cache of the wrong shape by name', async () => {

@@ -3,6 +3,7 @@ import type { Tensor } from 'onnxruntime-node';
 import { describe, expect, it } from 'vitest';
 import { sameBytes } from '../conformance/random.js';
 import { attentionFeeds, cachedAttention, KV_HEADS, SIZE } from './cached-attention.js';
+import { cacheOf, decoderFeeds, mergedDecoder } from './merged-decoder.js';
 import { floats } from './support.js';
 
 function open(precision: 'f32' | 'mxfp4'): Promise<MxattnSession> {
@@ -55,6 +56,46 @@ describe('under load', () => {
     // What a step might leave behind, 8,000 times; 2 KiB each would show.
     expect((await residentMemory()) - before).toBeLessThan(16);
     await session.release();
+  });
+
+  // 40 KiB of new tensors a step, and as much of tensors handed on.
+  it.each(['disposed of', 'left to the collector'])(
+    'decodes 2,000 tokens with native tensors that are %s',
+    { timeout: 120_000 },
+    async (fate) => {
+      const session = await createSession(mergedDecoder('passed'), { backend: 'native', threads: 2 });
+      const steps = async (count: number) => {
+        let cache = cacheOf(await session.run(decoderFeeds(40, 1)));
+        for (let i = 0; i < count; i++) {
+          const next = cacheOf(await session.run(decoderFeeds(1, 2, cache)));
+          if (fate === 'disposed of') for (const tensor of Object.values(cache)) tensor.dispose();
+          // As long as it was, or the cache would be what grows.
+          cache = i % 40 === 39 ? cacheOf(await session.run(decoderFeeds(40, 1))) : next;
+        }
+      };
+      await steps(500);
+      const before = await residentMemory();
+      await steps(2000);
+      expect((await residentMemory()) - before).toBeLessThan(16);
+      await session.release();
+    },
+  );
+
+  it('opens and releases 200 sessions with native tensors without keeping memory', async () => {
+    const kept: Tensor[] = [];
+    const once = async () => {
+      const session = await createSession(mergedDecoder('passed'), { backend: 'native', threads: 2 });
+      const cache = cacheOf(await session.run(decoderFeeds(400, 1)));
+      // Not disposed of, and still in use: their memory goes with the session.
+      kept.push(...Object.values(cache));
+      await session.release();
+    };
+    for (let i = 0; i < 50; i++) await once();
+    const before = await residentMemory();
+    for (let i = 0; i < 150; i++) await once();
+    // Kept, 150 caches of 220 KiB would be 32 MiB beside their sessions.
+    expect((await residentMemory()) - before).toBeLessThan(24);
+    expect(kept).toHaveLength(800);
   });
 
   it('opens and releases 200 sessions without keeping memory', { timeout: 120_000 }, async () => {

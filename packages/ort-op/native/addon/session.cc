@@ -7,8 +7,10 @@
 #include <utility>
 #include <vector>
 
+#include "addon/native_tensor.h"
 #include "op/fused_attention.h"
 #include "ort/library.h"
+#include "ort/tensor.h"
 
 namespace mxattn::addon {
 namespace {
@@ -35,6 +37,13 @@ struct NativeSession {
 struct OpenSession {
   std::shared_ptr<NativeSession> native;
   std::shared_ptr<op::GpuUse> gpu;
+  std::shared_ptr<NativeTensors> tensors;
+};
+
+// Of one JavaScript environment.
+struct EnvironmentData {
+  Napi::FunctionReference sessionClass;
+  Napi::FunctionReference nativeTensorClass;
 };
 
 struct Options {
@@ -125,7 +134,7 @@ OpenSession openSession(const std::string& libraryPath, const Options& options, 
   static std::mutex creating;
   std::lock_guard<std::mutex> alone(creating);
   ort.check(ort.CreateSessionFromArray(library.env, model, size, raw, &native->session));
-  return {std::move(native), std::move(gpu)};
+  return {std::move(native), std::move(gpu), std::make_shared<NativeTensors>()};
 }
 
 struct Input {
@@ -134,69 +143,56 @@ struct Input {
   std::vector<int64_t> dims;
   void* data;
   size_t bytes;
+  // Keeps `data` of a native tensor until the run is over.
+  std::shared_ptr<ort::Value> owner;
 };
 
-size_t elementSize(ort::ElementType type) {
-  switch (type) {
-    case ort::kUint8:
-    case ort::kInt8:
-    case ort::kBool:
-      return 1;
-    case ort::kUint16:
-    case ort::kInt16:
-    case ort::kFloat16:
-      return 2;
-    case ort::kFloat32:
-    case ort::kInt32:
-    case ort::kUint32:
-      return 4;
-    case ort::kInt64:
-    case ort::kUint64:
-    case ort::kFloat64:
-      return 8;
-    default:
-      throw std::invalid_argument("element type " + std::to_string(type) + " is not supported");
-  }
+Napi::Array dimsArray(Napi::Env env, const std::vector<int64_t>& dims) {
+  Napi::Array array = Napi::Array::New(env, dims.size());
+  for (size_t i = 0; i < dims.size(); i++) array.Set(i, Napi::Number::New(env, static_cast<double>(dims[i])));
+  return array;
 }
 
 class RunWorker : public Napi::AsyncWorker {
  public:
-  RunWorker(Napi::Env env, OpenSession session, std::vector<Input> inputs,
-            std::vector<std::string> outputs, const Napi::Object& keepAlive)
+  // The outputs from number `firstNative` on become native tensors.
+  RunWorker(Napi::Env env, OpenSession session, std::vector<Input> inputs, std::vector<std::string> outputs,
+            size_t firstNative, const Napi::Object& keepAlive)
       : Napi::AsyncWorker(env),
         deferred(Napi::Promise::Deferred::New(env)),
-        session_(std::move(session.native)),
-        gpu_(std::move(session.gpu)),
+        session_(std::move(session)),
         inputs_(std::move(inputs)),
         outputNames_(std::move(outputs)),
+        firstNative_(firstNative),
         inputMemory_(Napi::Persistent(keepAlive)) {}
 
-  ~RunWorker() override {
-    for (ort::Value* value : outputs_) {
-      if (value) session_->library.functions.ReleaseValue(value);
-    }
-  }
-
   void Execute() override {
-    const ort::Functions& ort = session_->library.functions;
+    const std::shared_ptr<NativeSession>& native = session_.native;
+    const ort::Functions& ort = native->library.functions;
     std::vector<const char*> inputNames, outputNames;
     std::vector<ort::Value*> values;
+    std::vector<ort::Value*> results(outputNames_.size());
     try {
       for (Input& input : inputs_) {
         ort::Value* value;
-        ort.check(ort.CreateTensorWithDataAsOrtValue(session_->library.cpuMemory, input.data, input.bytes,
+        ort.check(ort.CreateTensorWithDataAsOrtValue(native->library.cpuMemory, input.data, input.bytes,
                                                      input.dims.data(), input.dims.size(), input.type, &value));
         inputNames.push_back(input.name.c_str());
         values.push_back(value);
       }
       for (const std::string& name : outputNames_) outputNames.push_back(name.c_str());
-      outputs_.resize(outputNames.size());
-      ort.check(ort.Run(session_->session, nullptr, inputNames.data(), values.data(), values.size(),
-                        outputNames.data(), outputNames.size(), outputs_.data()));
+      ort.check(ort.Run(native->session, nullptr, inputNames.data(), values.data(), values.size(),
+                        outputNames.data(), outputNames.size(), results.data()));
     } catch (const std::exception& error) {
       SetError(error.what());
     }
     for (ort::Value* value : values) ort.ReleaseValue(value);
+    // Memory of the session, which has to outlive them.
+    for (ort::Value* value : results) {
+      outputs_.emplace_back(value, [native](ort::Value* value) {
+        if (value) native->library.functions.ReleaseValue(value);
+      });
+    }
   }
 
   void OnOK() override {
@@ -217,64 +213,53 @@ class RunWorker : public Napi::AsyncWorker {
 
  private:
   Napi::Object takeOutput(Napi::Env env, size_t index) {
-    const ort::Functions& ort = session_->library.functions;
-    ort::Value* value = outputs_[index];
-    ort::TensorInfo* info;
-    ort.check(ort.GetTensorTypeAndShape(value, &info));
-    ort::ElementType type;
-    size_t rank, count;
-    ort.check(ort.GetTensorElementType(info, &type));
-    ort.check(ort.GetDimensionsCount(info, &rank));
-    ort.check(ort.GetTensorShapeElementCount(info, &count));
-    std::vector<int64_t> dims(rank);
-    ort.check(ort.GetDimensions(info, dims.data(), rank));
-    ort.ReleaseTensorTypeAndShapeInfo(info);
-    size_t bytes;
+    std::shared_ptr<ort::Value> value = std::move(outputs_[index]);
+    ort::Tensor tensor;
     try {
-      bytes = count * elementSize(type);
+      tensor = ort::describe(session_.native->library.functions, value.get());
     } catch (const std::exception& error) {
       throw std::runtime_error("output " + outputNames_[index] + ": " + error.what());
     }
-    void* data;
-    ort.check(ort.GetTensorMutableData(value, &data));
-
     Napi::Object result = Napi::Object::New(env);
-    result.Set("type", Napi::Number::New(env, type));
-    Napi::Array jsDims = Napi::Array::New(env, rank);
-    for (size_t i = 0; i < rank; i++) jsDims.Set(i, Napi::Number::New(env, static_cast<double>(dims[i])));
-    result.Set("dims", jsDims);
-    if (bytes == 0) {
-      result.Set("data", Napi::ArrayBuffer::New(env, 0));
-      return result;
-    }
-    // The tensor's memory becomes the ArrayBuffer's; both go when the garbage collector takes the latter. The
-    // collector is told of its size, or it would see only a small object.
-    struct Owner {
-      std::shared_ptr<NativeSession> session;
-      ort::Value* value;
-      int64_t bytes;
-    };
-    auto* owner = new Owner{session_, value, static_cast<int64_t>(bytes)};
-    outputs_[index] = nullptr;
-    Napi::MemoryManagement::AdjustExternalMemory(env, owner->bytes);
-    result.Set("data", Napi::ArrayBuffer::New(
-                           env, data, bytes,
-                           [](Napi::BasicEnv env, void*, Owner* owner) {
-                             Napi::MemoryManagement::AdjustExternalMemory(env, -owner->bytes);
-                             owner->session->library.functions.ReleaseValue(owner->value);
-                             delete owner;
-                           },
-                           owner));
+    result.Set("type", Napi::Number::New(env, tensor.type));
+    result.Set("dims", dimsArray(env, tensor.dims));
+    result.Set("data", index < firstNative_ ? arrayBuffer(env, tensor, std::move(value))
+                                            : nativeTensor(env, std::move(tensor), std::move(value)));
     return result;
   }
 
-  std::shared_ptr<NativeSession> session_;
-  std::shared_ptr<op::GpuUse> gpu_;
+  // The tensor's memory becomes the ArrayBuffer's; both go when the garbage collector takes the latter. The
+  // collector is told of its size, or it would see only a small object.
+  static Napi::Value arrayBuffer(Napi::Env env, const ort::Tensor& tensor, std::shared_ptr<ort::Value> value) {
+    if (tensor.bytes == 0) return Napi::ArrayBuffer::New(env, 0);
+    struct Owner {
+      std::shared_ptr<ort::Value> value;
+      int64_t bytes;
+    };
+    auto* owner = new Owner{std::move(value), static_cast<int64_t>(tensor.bytes)};
+    Napi::MemoryManagement::AdjustExternalMemory(env, owner->bytes);
+    return Napi::ArrayBuffer::New(
+        env, tensor.data, tensor.bytes,
+        [](Napi::BasicEnv env, void*, Owner* owner) {
+          Napi::MemoryManagement::AdjustExternalMemory(env, -owner->bytes);
+          delete owner;
+        },
+        owner);
+  }
+
+  Napi::Value nativeTensor(Napi::Env env, ort::Tensor tensor, std::shared_ptr<ort::Value> value) const {
+    SharedTensor shared{std::move(tensor), std::move(value), session_.tensors};
+    auto& data = *env.GetInstanceData<EnvironmentData>();
+    return data.nativeTensorClass.New({Napi::External<SharedTensor>::New(env, &shared)});
+  }
+
+  OpenSession session_;
   std::vector<Input> inputs_;
   std::vector<std::string> outputNames_;
+  size_t firstNative_;
   // Keeps the feeds' memory until the run is over.
   Napi::ObjectReference inputMemory_;
-  std::vector<ort::Value*> outputs_;
+  std::vector<std::shared_ptr<ort::Value>> outputs_;
 };
 
 class Session : public Napi::ObjectWrap<Session> {
@@ -305,21 +290,35 @@ class Session : public Napi::ObjectWrap<Session> {
       for (uint32_t d = 0; d < dims.Length(); d++) {
         input.dims.push_back(dims.Get(d).As<Napi::Number>().Int64Value());
       }
-      Napi::Uint8Array data = from.Get("data").As<Napi::Uint8Array>();
-      input.data = data.Data();
-      input.bytes = data.ByteLength();
+      Napi::Value data = from.Get("data");
+      if (data.IsTypedArray()) {
+        input.data = data.As<Napi::Uint8Array>().Data();
+        input.bytes = data.As<Napi::Uint8Array>().ByteLength();
+      } else {
+        const SharedTensor& shared = NativeTensor::Unwrap(data.As<Napi::Object>())->shared();
+        input.data = shared.tensor.data;
+        input.bytes = shared.tensor.bytes;
+        input.owner = shared.value;
+      }
       inputs.push_back(std::move(input));
     }
-    Napi::Array names = info[1].As<Napi::Array>();
     std::vector<std::string> outputs;
-    for (uint32_t i = 0; i < names.Length(); i++) outputs.push_back(names.Get(i).As<Napi::String>().Utf8Value());
-    auto* worker = new RunWorker(env, session_, std::move(inputs), std::move(outputs), given);
+    auto request = [&](const Napi::Array& names) {
+      for (uint32_t i = 0; i < names.Length(); i++) outputs.push_back(names.Get(i).As<Napi::String>().Utf8Value());
+    };
+    request(info[1].As<Napi::Array>());
+    size_t firstNative = outputs.size();
+    request(info[2].As<Napi::Array>());
+    auto* worker = new RunWorker(env, session_, std::move(inputs), std::move(outputs), firstNative, given);
     Napi::Promise promise = worker->deferred.Promise();
     worker->Queue();
     return promise;
   }
 
-  void release(const Napi::CallbackInfo&) { session_ = {}; }
+  void release(const Napi::CallbackInfo&) {
+    if (session_.tensors) session_.tensors->releaseAll();
+    session_ = {};
+  }
 
   Napi::Value gpuInUse(const Napi::CallbackInfo& info) {
     return Napi::Boolean::New(info.Env(), session_.gpu && session_.gpu->inUse());
@@ -331,10 +330,6 @@ class Session : public Napi::ObjectWrap<Session> {
   }
 
   OpenSession session_;
-};
-
-struct EnvironmentData {
-  Napi::FunctionReference sessionClass;
 };
 
 class CreateWorker : public Napi::AsyncWorker {
@@ -391,6 +386,7 @@ Napi::Value createSession(const Napi::CallbackInfo& info) {
 void initialiseSession(Napi::Env env) {
   auto* data = new EnvironmentData();
   data->sessionClass = Napi::Persistent(Session::define(env));
+  data->nativeTensorClass = Napi::Persistent(NativeTensor::define(env));
   env.SetInstanceData(data);
 }
 

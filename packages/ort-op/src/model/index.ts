@@ -4,6 +4,7 @@ export { externalFiles, withExternalData } from './external.js';
 export type { Fact } from './facts.js';
 export { GraphIndex, type Opsets, opsets } from './graph-index.js';
 export type { GraphProto, ModelProto, NodeProto, TensorProto } from './onnx_pb.js';
+export { type PassedValue, passedValues } from './passed-values.js';
 export { type ModelSource, readModel, writeModel } from './read.js';
 export { modelInputs, modelOutputs, type ValueSignature } from './signature.js';
 export type { Dim } from './symbols.js';

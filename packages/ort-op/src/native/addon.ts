@@ -3,11 +3,22 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { MxattnError } from '@mxattn/core';
 
-/** A tensor on its way to or from the addon: `type` is ONNX's element type number. */
+/** A tensor that stays in native memory, immutable; see native/addon/native_tensor.h. */
 export interface NativeTensor {
+  /** Whether its memory was given up, by `release` here or of its session. */
+  readonly released: boolean;
+  /** A copy of the elements. */
+  read(): ArrayBuffer;
+  /** Another one of the same memory, which is freed when all are released. */
+  share(): NativeTensor;
+  release(): void;
+}
+
+/** An output: `type` is ONNX's element type number. */
+export interface NativeOutput {
   readonly type: number;
   readonly dims: readonly number[];
-  readonly data: ArrayBuffer;
+  readonly data: ArrayBuffer | NativeTensor;
 }
 
 /** A feed; `data` covers the bytes of the elements. */
@@ -15,11 +26,20 @@ export interface NativeFeed {
   readonly name: string;
   readonly type: number;
   readonly dims: readonly number[];
-  readonly data: Uint8Array;
+  readonly data: Uint8Array | NativeTensor;
 }
 
 export interface NativeSession {
-  run(feeds: readonly NativeFeed[], outputs: readonly string[]): Promise<NativeTensor[]>;
+  /**
+   * @param outputs Outputs to fetch as data.
+   * @param native Outputs to fetch as native tensors.
+   * @returns First `outputs`, then `native`.
+   */
+  run(
+    feeds: readonly NativeFeed[],
+    outputs: readonly string[],
+    native: readonly string[],
+  ): Promise<NativeOutput[]>;
   /** Whether attention is computed on a GPU. */
   readonly gpuInUse: boolean;
   /** Why the CPU kernel ran in the GPU's place, if it did. */

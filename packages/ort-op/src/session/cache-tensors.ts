@@ -173,7 +173,7 @@ function handleOf(tensor: Tensor): CacheHandle | undefined {
 }
 
 /**
- * Memory behind a `present` tensor, in bytes, all layers together; 0 for a tensor that holds its own data. It grows by
+ * Memory behind a `present` tensor, in bytes, all layers together; 0 for a tensor that stands for no native or packed cache. It grows by
  * 1,024 tokens at a time.
  */
 export function kvCacheBytes(present: Tensor): number {

@@ -5,6 +5,7 @@ import {
   type ModelSource,
   modelInputs,
   modelOutputs,
+  passedValues,
   readModel,
   withExternalData,
   writeModel,
@@ -24,10 +25,12 @@ import { cacheFormatId, cacheFormats, type KvCacheFormat } from './cache-format.
 import { chooseGpu, describeGpu, requiresGpu } from './device.js';
 import { FusedSession } from './fused-session.js';
 import { KvCaches } from './kv-cache.js';
+import { cacheOutputs, NativeTensors } from './native-tensors.js';
 import {
   externalDataFiles,
   type MxattnSessionOptions,
   nativeOptions,
+  outputsAsData,
   stockOptions,
   unsupportedOption,
 } from './options.js';
@@ -121,19 +124,25 @@ export async function createSession(
     keepsStock(reason);
     return stock({ reason, replaced: [], left: [] });
   }
+  const inputs = modelInputs(model);
+  const outputs = modelOutputs(model);
+  const carried = cacheOutputs(inputs, outputs);
+  const asData = outputsAsData(options);
+  const nativeNames = new Set([...carried].filter((name) => !asData(name)));
+  const cacheIs = cached ? 'native' : nativeNames.size > 0 ? 'native tensors' : 'tensors';
   if (missing !== undefined) announce(`attention runs on the CPU kernel: ${missing}`);
   return new FusedSession(
     native,
     runtime,
     plan,
-    modelInputs(model),
-    modelOutputs(model),
+    inputs,
+    outputs,
     {
       backend: 'native',
       device: gpu ? describeGpu(gpu.facts) : 'cpu',
       ...(missing === undefined ? {} : { reason: missing }),
       isa,
-      ...(hasCache ? { kvCache: cached ? 'native' : 'tensors' } : {}),
+      ...(hasCache || carried.size > 0 ? { kvCache: cacheIs } : {}),
       ...(cached ? { kvCacheFormats: [...new Set(cached.formats)] } : {}),
       replaced,
       left,
@@ -142,6 +151,7 @@ export async function createSession(
       new KvCaches(cached.layers, cached.shapeInputs, cached.formats.map(cacheFormatId), isa, runtime, () =>
         native.gpuInUse ? gpu?.index : undefined,
       ),
+    new NativeTensors(nativeNames, passedValues(model.graph!), runtime.ort),
   );
 }
 

@@ -1,17 +1,18 @@
 import { MxattnError, type Schedule } from '@mxattn/core';
 import type { InferenceSession, Tensor } from 'onnxruntime-common';
 import type { ValueSignature } from '../model/index.js';
-import type { NativeSession, NativeTensor } from '../native/addon.js';
+import type { NativeOutput, NativeSession } from '../native/addon.js';
 import { precisionInput } from '../rewrite/index.js';
 import { announce } from './announce.js';
 import { type Feeds, nativeFeeds } from './feeds.js';
 import type { KvCaches } from './kv-cache.js';
 import { valueMetadata } from './metadata.js';
+import type { NativeTensors } from './native-tensors.js';
 import { layerPrecisions } from './precision.js';
 import type { SessionReport } from './report.js';
 import { type Fetches, type MxattnRunOptions, runArguments } from './run-options.js';
 import type { Runtime } from './runtime.js';
-import { elementTypeNumber, typedData } from './tensors.js';
+import { elementType, elementTypeNumber, typedData } from './tensors.js';
 import type { MxattnSession } from './types.js';
 
 /** A session whose attention runs on this package's CPU kernel. */
@@ -29,6 +30,7 @@ export class FusedSession implements MxattnSession {
     outputs: readonly ValueSignature[],
     private readonly opened: SessionReport,
     private readonly caches: KvCaches | undefined,
+    private readonly nativeTensors: NativeTensors,
   ) {
     this.inputNames = inputs.map((input) => input.name);
     this.outputNames = outputs.map((output) => output.name);
@@ -53,7 +55,14 @@ export class FusedSession implements MxattnSession {
     const given = nativeFeeds(this.inputs, feeds, isCache);
     const precisions = layerPrecisions(this.plan, this.opened.replaced.length, feeds, options);
     const cache = this.caches?.begin(feeds);
-    const computed = names.filter((name) => !isCache(name));
+    const passed = this.nativeTensors.passed(
+      names.filter((name) => !targets.has(name)),
+      feeds,
+    );
+    const computed = names.filter((name) => !isCache(name) && !passed.has(name));
+    const isNative = (name: string) => this.nativeTensors.has(name) && !targets.has(name);
+    const fetched = computed.filter((name) => !isNative(name));
+    const kept = computed.filter(isNative);
     const running = this.native.run(
       [
         ...given,
@@ -65,15 +74,16 @@ export class FusedSession implements MxattnSession {
           data: new Uint8Array(precisions.buffer),
         },
       ],
-      computed,
+      fetched,
+      kept,
     );
     const outputs = await running.catch((error: unknown) => {
       cache?.fail();
       throw error;
     });
     this.announceFallback();
-    const tensors = cache?.finish(names.filter(isCache)) ?? new Map<string, Tensor>();
-    computed.forEach((name, i) => {
+    const tensors = new Map([...passed, ...(cache?.finish(names.filter(isCache)) ?? [])]);
+    [...fetched, ...kept].forEach((name, i) => {
       tensors.set(name, this.tensor(name, outputs[i]!, targets.get(name)));
     });
     return Object.fromEntries(names.map((name) => [name, tensors.get(name)!]));
@@ -84,7 +94,10 @@ export class FusedSession implements MxattnSession {
     if (reason !== undefined) announce(`attention runs on the CPU kernel: ${reason}`);
   }
 
-  private tensor(name: string, output: NativeTensor, target: Tensor | undefined): Tensor {
+  private tensor(name: string, output: NativeOutput, target: Tensor | undefined): Tensor {
+    if (!(output.data instanceof ArrayBuffer)) {
+      return this.nativeTensors.tensor(elementType(output.type), output.dims, output.data);
+    }
     const { type, data } = typedData(output.type, output.data);
     if (!target) return new this.runtime.ort.Tensor(type, data as Float32Array, output.dims);
     if (target.type !== type || target.size !== data.length) {

@@ -10,8 +10,9 @@ import {
   spoil,
 } from './cache-tensors.js';
 import type { Feeds } from './feeds.js';
+import { nativeTensorOf } from './native-tensors.js';
 import type { Runtime } from './runtime.js';
-import { elementTypeNumber } from './tensors.js';
+import { bytesOf, elementTypeNumber } from './tensors.js';
 
 /** One run's cache. */
 export interface CacheRun {
@@ -82,12 +83,18 @@ export class KvCaches {
     const native = new (addon().KvCache)(shapes, this.isa, this.gpu());
     if (length > 0) {
       past.forEach(({ key, value }, layer) => {
-        // Native caches give their data at once, and this session takes tensors in CPU memory alone.
-        native.append(layer, cachedData(key) as Float32Array, cachedData(value) as Float32Array, length);
+        const { pastKey, pastValue } = this.layers[layer]!;
+        native.append(layer, pastData(pastKey, key), pastData(pastValue, value), length);
       });
     }
     return sharedCache(native);
   }
+}
+
+function pastData(name: string, tensor: Tensor): Float32Array {
+  const native = nativeTensorOf(name, tensor);
+  // Native caches give their data at once, and this session takes tensors in CPU memory alone.
+  return native ? new Float32Array(native.read()) : (cachedData(tensor) as Float32Array);
 }
 
 let zeros = new Uint8Array(0);
@@ -97,8 +104,4 @@ function shapeOnly(name: string, dims: readonly number[]): NativeFeed {
   const bytes = 4 * dims.reduce((product, size) => product * size, 1);
   if (zeros.length < bytes) zeros = new Uint8Array(2 * bytes);
   return { name, type: elementTypeNumber('float32')!, dims, data: zeros.subarray(0, bytes) };
-}
-
-function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
-  return new Uint8Array(buffer, byteOffset, byteLength);
 }

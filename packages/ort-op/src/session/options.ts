@@ -25,9 +25,9 @@ export interface MxattnSessionOptions extends InferenceSession.SessionOptions {
   /** Also replace attention between different activations, as of a decoder to its encoder. Default: false. */
   readonly crossAttention?: boolean;
   /**
-   * Where the key/value cache lives. `native` (default, where the model and the schedule allow it): in native memory,
-   * appended in place; `present` outputs are opaque tensors, which the next run takes as
-   * `past` and whose `getData()` gives the data. `tensors`: as ordinary tensors, copied at every step.
+   * Where the key/value cache lives. `native` (default): in native memory; `present` outputs are opaque tensors, which
+   * the next run takes as `past` and whose `getData()` gives the data. Where the model and the schedule allow it the cache is
+   * appended in place, else each run makes new tensors (`report.kvCache` tells). `tensors`: as ordinary tensors.
    */
   readonly kvCache?: 'native' | 'tensors';
   /**
@@ -60,6 +60,15 @@ export function unsupportedOption(options: MxattnSessionOptions): string | undef
     if (location !== 'cpu') return `preferredOutputLocation is "${location}"; only cpu is supported`;
   }
   return undefined;
+}
+
+/** Tells the outputs that are to be data: all with `kvCache: 'tensors'`, and those whose preferred location is `cpu`. */
+export function outputsAsData({
+  kvCache,
+  preferredOutputLocation: location,
+}: Pick<MxattnSessionOptions, 'kvCache' | 'preferredOutputLocation'>): (name: string) => boolean {
+  if (kvCache === 'tensors') return () => true;
+  return (name) => (typeof location === 'object' ? location[name] : location) === 'cpu';
 }
 
 /** A model that is handed over as bytes has to be smaller than this, by the rules of protobuf. */

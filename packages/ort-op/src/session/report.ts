@@ -14,8 +14,12 @@ export interface SessionReport {
   readonly device?: string;
   /** Build of the CPU kernel, with `native`. */
   readonly isa?: string;
-  /** Where the key/value cache lives, `packed` being on the GPU of onnxruntime-web; undefined for models without one. */
-  readonly kvCache?: 'native' | 'packed' | 'tensors';
+  /**
+   * Where the key/value cache lives; undefined for models without one. `native`: out of the graph, in native memory,
+   * appended in place. `native tensors`: in the graph, whose `present` outputs stay in native memory until they are fed as
+   * `past`. `packed`: out of the graph, on the GPU of onnxruntime-web. `tensors`: with the caller, as data.
+   */
+  readonly kvCache?: 'native' | 'native tensors' | 'packed' | 'tensors';
   /** Why the cache stays tensors in onnxruntime-web. */
   readonly kvCacheReason?: string;
   /** The formats of a native or packed cache; several where layers differ. */

@@ -16,7 +16,7 @@ const ELEMENT_TYPES = {
   uint64: 13,
 } as const satisfies Partial<Record<Tensor.Type, number>>;
 
-type ElementType = keyof typeof ELEMENT_TYPES;
+export type ElementType = keyof typeof ELEMENT_TYPES;
 
 const ARRAYS = {
   float32: Float32Array,
@@ -42,8 +42,18 @@ export function elementTypeNumber(type: Tensor.Type): number | undefined {
   return (ELEMENT_TYPES as Partial<Record<Tensor.Type, number>>)[type];
 }
 
+/** The tensor type of ONNX's number of it, of those that the addon hands out. */
+export function elementType(number: number): ElementType {
+  return NAMES.get(number)!;
+}
+
+/** The bytes under a typed array, without a copy. */
+export function bytesOf({ buffer, byteOffset, byteLength }: ArrayBufferView): Uint8Array {
+  return new Uint8Array(buffer, byteOffset, byteLength);
+}
+
 /** Type and data of a tensor of ONNX's element type over memory that the addon handed out, without a copy. */
-export function typedData(elementType: number, data: ArrayBuffer) {
-  const type = NAMES.get(elementType)!;
+export function typedData(number: number, data: ArrayBuffer) {
+  const type = elementType(number);
   return { type, data: new ARRAYS[type](data) };
 }
