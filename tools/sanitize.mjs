@@ -29,6 +29,7 @@ try {
   const tests = [
     'test/conformance/conformance.test.ts',
     'test/session/kv-cache.test.ts',
+    'test/session/native-tensors.test.ts',
     'test/session/session.test.ts',
   ];
   ({ status } = spawnSync(

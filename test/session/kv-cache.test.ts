@@ -197,6 +197,16 @@ describe('a native cache', () => {
     );
   });
 
+  it('is continued by a run that is asked for nothing else', async () => {
+    const native = await open({});
+    const [a, b] = [await native.run(llmFeeds(someTokens(20))), await native.run(llmFeeds(someTokens(20)))];
+    const names = Object.keys(a).filter((name) => name.startsWith('present'));
+    const cache = await native.run(llmFeeds([5], a), names);
+    expect(Object.keys(cache)).toEqual(names);
+    const expected = await continued(native, [7], await native.run(llmFeeds([5], b)));
+    expect(sameBytes(await continued(native, [7], cache), expected)).toBe(true);
+  });
+
   it('is freed when its last tensor is disposed of', async () => {
     const native = await open({});
     const outputs = await native.run(llmFeeds(someTokens(20)));

@@ -52,15 +52,15 @@ export class FusedSession implements MxattnSession {
   ): Promise<InferenceSession.ReturnType> {
     const { names, targets, options } = runArguments(this.outputNames, fetchesOrOptions, maybeOptions);
     const isCache = (name: string) => this.caches?.has(name) ?? false;
+    const isNative = (name: string) => this.nativeTensors.has(name) && !targets.has(name);
     const given = nativeFeeds(this.inputs, feeds, isCache);
     const precisions = layerPrecisions(this.plan, this.opened.replaced.length, feeds, options);
     const cache = this.caches?.begin(feeds);
-    const passed = this.nativeTensors.passed(
-      names.filter((name) => !targets.has(name)),
-      feeds,
-    );
+    const passed = this.nativeTensors.passed(names.filter(isNative), feeds);
     const computed = names.filter((name) => !isCache(name) && !passed.has(name));
-    const isNative = (name: string) => this.nativeTensors.has(name) && !targets.has(name);
+    // ONNX Runtime runs nothing when it is asked for nothing.
+    if (computed.length === 0)
+      computed.push(...this.outputNames.filter((name) => !isCache(name)).slice(0, 1));
     const fetched = [...new Set([...computed.filter((name) => !isNative(name)), ...(cache?.outputs ?? [])])];
     const kept = computed.filter(isNative);
     const running = this.native.run(
@@ -87,6 +87,7 @@ export class FusedSession implements MxattnSession {
       });
     } catch (error) {
       cache?.fail();
+      for (const tensor of passed.values()) tensor.dispose();
       throw error;
     }
     this.announceFallback();

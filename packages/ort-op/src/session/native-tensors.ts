@@ -57,10 +57,7 @@ export class NativeTensors {
     return this.names.has(name);
   }
 
-  /**
-   * Those of the outputs that a run would only copy from a native tensor that it is fed: tensors of the same memory. Not all
-   * of them, as a run has to compute something.
-   */
+  /** Those of the outputs that a run would only copy from a native tensor that it is fed: tensors of the same memory. */
   passed(names: readonly string[], feeds: Feeds): Map<string, Tensor> {
     const tensors = new Map<string, Tensor>();
     for (const name of names) {
@@ -72,7 +69,7 @@ export class NativeTensors {
       const native = fed && nativeTensorOf(passed.input, fed);
       if (native) tensors.set(name, this.tensor(fed.type as ElementType, fed.dims, native.share()));
     }
-    return tensors.size < names.length ? tensors : new Map();
+    return tensors;
   }
 
   /** The opaque tensor of an output. */
