@@ -1,3 +1,4 @@
+import { fromF16 } from '@mxattn/core';
 import { createSession, type MxattnSession } from '@mxattn/ort-op';
 import { Tensor } from 'onnxruntime-node';
 import { describe, expect, it } from 'vitest';
@@ -152,6 +153,27 @@ describe('native tensors', () => {
     const { 'present.0.key': key } = await session.run({ q, k, v, ...past }, { step: 0 });
     const stock = await (await stockSession(model)).run({ q, k, v, ...past });
     expect(await downloaded(key)).toEqual((stock['present.0.key'] as Tensor).data);
+
+    // From and to a native cache of halves.
+    const native = await createSession(model, { backend: 'native', crossAttention: true });
+    expect(native.report.kvCache).toBe('native');
+    const caches = [
+      await session.run({ q, k, v, ...past }, { step: 0 }),
+      await native.run({ q, k, v, ...past }),
+    ];
+    const feeds = (cache: (typeof caches)[number]) => ({
+      ...{ q, k, v },
+      'past_key_values.0.key': cache['present.0.key'] as Tensor,
+      'past_key_values.0.value': cache['present.0.value'] as Tensor,
+    });
+    const expected = Float32Array.from((await native.run(feeds(caches[1]!))).y!.data as Uint16Array, fromF16);
+    for (const cache of caches) {
+      for (const each of [session, native]) {
+        const { y } = await each.run(feeds(cache), { step: 0 });
+        const numbers = Float32Array.from((y as Tensor).data as Uint16Array, fromF16);
+        expect(relativeError(numbers, expected)).toBeLessThan(1e-3);
+      }
+    }
   });
 });
 
