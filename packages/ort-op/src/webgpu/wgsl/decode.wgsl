@@ -68,6 +68,26 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
   let valueScale$p_$c = valueScales[valuesAt$p * (HEAD_SIZE / 4u) + (firstChannel + 64u * $c) / 4u];
 #end
 #end
+  // Of the last, unfinished panel, whose values are floats, an invocation has 8 tokens.
+  let hasTail = cache.length % 32u > 0u && cache.length / 32u / PANELS == group.x;
+  let firstOfTail = firstOfPanels * 8u;
+#unroll i 8u
+#unroll c CHANNELS
+  var tail$i_$c = 0f;
+#end
+#end
+  if (hasTail) {
+#unroll i 8u
+    {
+      // No branch, so that all loads wait together. Rows past the end hold older values.
+      let row = (group.y * 32u + firstOfTail + $i) * HEAD_SIZE + firstChannel;
+      let filled = firstOfTail + $i < cache.length % 32u;
+#unroll c CHANNELS
+      tail$i_$c = select(0f, tail[row + 64u * $c], filled);
+#end
+    }
+#end
+  }
   if (thread < WORDS + BLOCKS) { query[thread] = queries[served * (WORDS + BLOCKS) + thread]; }
   workgroupBarrier();
 
@@ -165,18 +185,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         sum$c = fma(vec4<f32>(dot) * scaleOf(valueScale$p_$c, firstChannel % 4u), factor, sum$c);
       }
 #end
-    } else if ((firstPanel + at) * 32u < cache.length) {
-      // The last, unfinished panel.
-      for (var i = 0u; i < cache.length % 32u; i++) {
-        let word = codes[at * 8u + i / 4u][i % 4u];
-        let weight = vec4<f32>(vec4(word, word >> 8u, word >> 16u, word >> 24u) & vec4(255u)) * factor;
-#unroll c CHANNELS
-        sum$c = fma(weight, vec4(tail[(group.y * 32u + i) * HEAD_SIZE + firstChannel + 64u * $c]), sum$c);
-#end
-      }
     }
   }
 #end
+  if (hasTail) {
+    let at = cache.length / 32u - firstPanel;
+    let factor = exp2(panelTops[at] - largest) * (1f / STEPS_OF_WEIGHT);
+#unroll i 8u
+    {
+      let word = codes[at * 8u + firstOfTail / 4u + $i / 4u][$i % 4u];
+      let weight = vec4<f32>(vec4(word, word >> 8u, word >> 16u, word >> 24u) & vec4(255u)) * factor;
+#unroll c CHANNELS
+      sum$c = fma(weight, vec4(tail$i_$c), sum$c);
+#end
+    }
+#end
+  }
 #unroll c CHANNELS
   exchanged[firstOfPanels * HEAD_SIZE + firstChannel + 64u * $c] = sum$c;
 #end
