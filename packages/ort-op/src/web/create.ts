@@ -1,5 +1,5 @@
 /// <reference types="@webgpu/types" />
-import { MxattnError, type Schedule, schedule, wasmRecipes } from '@mxattn/core';
+import { MxattnError, type Schedule, schedule } from '@mxattn/core';
 import type * as Ort from 'onnxruntime-common';
 import { type ModelProto, modelInputs, modelOutputs, readModel, writeModel } from '../model/index.js';
 import {
@@ -14,9 +14,6 @@ import { sessionSchedule } from '../session/precision.js';
 import { StockSession } from '../session/stock-session.js';
 import { TokenCounts } from '../session/token-counts.js';
 import type { MxattnSession } from '../session/types.js';
-import { F16 } from '../webgpu/features.js';
-import { KvCache, type KvCacheShape } from '../webgpu/kv-cache.js';
-import { webgpuRecipes } from '../webgpu/operand-format.js';
 import type { ElementType } from '../webgpu/shape-class.js';
 import {
   carrierNodes,
@@ -29,31 +26,18 @@ import {
   nodeObstacle,
   softcapOf,
 } from './carrier-nodes.js';
-import { type AdapterDevice, requestDevice } from './device.js';
+import { checkCacheOptions, checkOptions } from './check-options.js';
+import { createOnWasm } from './create-on-wasm.js';
+import { type AdapterDevice, sharedDevice } from './device.js';
 import { tellingLoss } from './device-loss.js';
-import { CACHE_FORMAT, InplaceAttention } from './inplace-attention.js';
+import { CACHE_FORMAT } from './inplace-attention.js';
 import { InplaceSession } from './inplace-session.js';
-import type { WebBackend, WebSessionOptions } from './options.js';
+import { carrier, carriesTokens, inplace } from './obstacles.js';
+import type { WebSessionOptions } from './options.js';
 import { PackedCaches } from './packed-caches.js';
 import { PackedSession } from './packed-session.js';
-import { cacheObstacle, carrierObstacle, inplaceObstacle } from './self-test.js';
-import type { SplitAttention } from './split/attention.js';
 import { GpuSplitAttention } from './split/gpu-attention.js';
-import { openSplit } from './split/open.js';
-import type { SplitParts } from './split/session.js';
-import { WasmSplitAttention } from './split/wasm-attention.js';
-
-/** What is known of a device that sessions share. */
-interface Shared {
-  readonly attention: InplaceAttention;
-  /** Why attention of an element type cannot be computed in place. */
-  readonly obstacles: Map<ElementType, Promise<string | undefined>>;
-}
-
-const known = new WeakMap<GPUDevice, Shared>();
-const cacheObstacles = new WeakMap<GPUDevice, Map<ElementType, Promise<string | undefined>>>();
-const carriers = new WeakMap<GPUDevice, Promise<string | undefined>>();
-let requested: Promise<AdapterDevice> | undefined;
+import { openSplit, splitParts } from './split/open.js';
 
 /**
  * Opens a model in onnxruntime-web on WebGPU with its attention replaced.
@@ -241,166 +225,6 @@ async function packedCache(
 const PACKED_NODE: NodeFeatures = { softcap: 0, sinks: false, equalLengths: true };
 
 const NOTHING = 'no attention to replace';
-
-/** Opens a model without WebGPU. */
-async function createOnWasm(
-  bytes: Uint8Array,
-  plan: Schedule,
-  { ort, backend = 'auto', crossAttention = false }: WebSessionOptions,
-  stock: Ort.InferenceSession.SessionOptions,
-): Promise<MxattnSession> {
-  const create = (model: Uint8Array) =>
-    ort.InferenceSession.create(model, { ...stock, executionProviders: ['wasm'] });
-  if (backend !== 'stock') {
-    const parts = splitParts(create, new WasmSplitAttention(ort), plan, stock);
-    const opened = await openSplit(readModel(bytes), crossAttention, parts);
-    if (opened) return opened;
-  }
-  const reason = backend === 'stock' ? {} : { reason: NOTHING };
-  return new StockSession(await create(bytes), { backend: 'stock', ...reason, replaced: [], left: [] });
-}
-
-function splitParts(
-  create: SplitParts['create'],
-  attention: SplitAttention,
-  plan: Schedule,
-  { preferredOutputLocation }: Ort.InferenceSession.SessionOptions,
-): SplitParts {
-  return { create, attention, plan, ...(preferredOutputLocation ? { preferredOutputLocation } : {}) };
-}
-
-const BACKENDS: readonly string[] = ['auto', 'inplace', 'split', 'carrier', 'stock'] satisfies WebBackend[];
-const WASM_BACKENDS: readonly string[] = ['auto', 'split', 'stock'] satisfies WebBackend[];
-
-/** @throws MxattnError for a backend or execution provider that there is not, or a precision that the kernels do not have. */
-function checkOptions(plan: Schedule, backend: string, executionProvider: string): void {
-  if (executionProvider !== 'webgpu' && executionProvider !== 'wasm') {
-    throw new MxattnError(`unknown executionProvider "${executionProvider}"; there are webgpu, wasm`);
-  }
-  const wasm = executionProvider === 'wasm';
-  const backends = wasm ? WASM_BACKENDS : BACKENDS;
-  if (!backends.includes(backend)) {
-    const where = wasm ? ' on WebAssembly' : '';
-    throw new MxattnError(`unknown backend "${backend}"${where}; there are ${backends.join(', ')}`);
-  }
-  const names = (wasm ? wasmRecipes : webgpuRecipes).map(({ name }) => name);
-  const missing = plan.precisions.find((name) => !names.includes(name));
-  if (missing) {
-    throw new MxattnError(
-      `the ${wasm ? 'WebAssembly' : 'WebGPU'} kernels do not have precision ${missing}; they have ${names.join(', ')}`,
-    );
-  }
-}
-
-/** @throws MxattnError for a packed cache that there is not. */
-function checkCacheOptions({ kvCache = 'packed', kvCacheFormat }: WebSessionOptions): void {
-  if (kvCache !== 'packed' && kvCache !== 'tensors') {
-    throw new MxattnError(`unknown kvCache "${kvCache as string}"; there are packed, tensors`);
-  }
-  if (kvCacheFormat === undefined) return;
-  if (kvCache === 'tensors') {
-    throw new MxattnError("kvCacheFormat is for packed caches; leave it out, or kvCache: 'tensors'");
-  }
-  if (kvCacheFormat !== CACHE_FORMAT) {
-    throw new MxattnError(
-      `the packed cache on WebGPU is ${CACHE_FORMAT}, not ${kvCacheFormat}; leave kvCacheFormat out`,
-    );
-  }
-}
-
-/**
- * Tries whether attention can be computed in place in this onnxruntime-web, with a tiny model in float32.
- *
- * @returns why not; undefined if it can.
- */
-export async function inplaceStatus(
-  ort: typeof Ort,
-  { device, adapterInfo }: AdapterDevice,
-): Promise<string | undefined> {
-  const provider = { name: 'webgpu', device } as Ort.InferenceSession.WebGpuExecutionProviderOption;
-  const create = (model: Uint8Array) =>
-    ort.InferenceSession.create(model, { executionProviders: [provider] });
-  return (await inplace(ort, create, device, adapterInfo, new Set(['float32'] as const))).obstacle;
-}
-
-/** Whether attention of these element types can be computed in place on a device, tried once for each. */
-async function inplace(
-  ort: typeof Ort,
-  create: (model: Uint8Array) => Promise<Ort.InferenceSession>,
-  device: GPUDevice,
-  adapterInfo: GPUAdapterInfo,
-  types: ReadonlySet<ElementType>,
-): Promise<{ readonly attention: InplaceAttention; readonly obstacle: string | undefined }> {
-  // Programs that are compiled from now on are seen, those of the tests included.
-  const shared = known.get(device) ?? {
-    attention: new InplaceAttention(device, adapterInfo),
-    obstacles: new Map(),
-  };
-  known.set(device, shared);
-  const { attention, obstacles } = shared;
-  const test = (type: ElementType): Promise<string | undefined> => {
-    if (type === 'float16' && !device.features.has(F16)) return Promise.resolve(NO_F16);
-    return attention.inTurn(() => inplaceObstacle(ort, create, attention, type));
-  };
-  const found = [...types].map((type) => {
-    const obstacle = obstacles.get(type) ?? test(type);
-    obstacles.set(type, obstacle);
-    obstacle.catch(() => obstacles.delete(type));
-    return obstacle;
-  });
-  return { attention, obstacle: (await Promise.all(found)).find(Boolean) };
-}
-
-const NO_F16 = `ONNX Runtime computes float16 on devices with the feature ${F16} only; request the device with it`;
-
-/** Whether new tokens can be carried to packed caches on a device, tried once for each element type. */
-function carriesTokens(
-  ort: typeof Ort,
-  create: (model: Uint8Array) => Promise<Ort.InferenceSession>,
-  device: GPUDevice,
-  attention: InplaceAttention,
-  heads: Pick<KvCacheShape, 'headSize'> & { readonly elementType: ElementType },
-): Promise<string | undefined> {
-  const known = cacheObstacles.get(device) ?? new Map<ElementType, Promise<string | undefined>>();
-  cacheObstacles.set(device, known);
-  const before = known.get(heads.elementType);
-  if (before) return before;
-  const obstacle = KvCache.create(device, { batch: 1, heads: 4, kvHeads: 2, bias: true, ...heads }).then(
-    (cache) =>
-      attention.inTurn(() => cacheObstacle(ort, create, attention, cache)).finally(() => cache.destroy()),
-  );
-  // Another model may have heads of another size.
-  obstacle.then(
-    () => known.set(heads.elementType, obstacle),
-    () => {},
-  );
-  return obstacle;
-}
-
-/** Whether ONNX Runtime's fused attention is right on a device, tried once. */
-function carrier(
-  ort: typeof Ort,
-  create: (model: Uint8Array) => Promise<Ort.InferenceSession>,
-  device: GPUDevice,
-): Promise<string | undefined> {
-  const obstacle = carriers.get(device) ?? carrierObstacle(ort, create);
-  carriers.set(device, obstacle);
-  obstacle.catch(() => carriers.delete(device));
-  return obstacle;
-}
-
-function sharedDevice(): Promise<AdapterDevice> {
-  requested ??= requestDevice().then((made) => {
-    void made.device.lost.then(() => {
-      requested = undefined;
-    });
-    return made;
-  });
-  requested.catch(() => {
-    requested = undefined;
-  });
-  return requested;
-}
 
 async function bytesOf(source: string | Uint8Array | ArrayBuffer): Promise<Uint8Array> {
   if (typeof source !== 'string') return source instanceof Uint8Array ? source : new Uint8Array(source);

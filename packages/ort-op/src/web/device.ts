@@ -20,3 +20,19 @@ export async function requestDevice(): Promise<AdapterDevice> {
   if (!adapter) throw new MxattnError('WebGPU gives no adapter: the GPU or its driver is not supported');
   return { device: await requestKernelDevice(adapter), adapterInfo: adapter.info };
 }
+
+let requested: Promise<AdapterDevice> | undefined;
+
+/** The device of all sessions that are not given one: requested once, and again when it is lost. */
+export function sharedDevice(): Promise<AdapterDevice> {
+  requested ??= requestDevice().then((made) => {
+    void made.device.lost.then(() => {
+      requested = undefined;
+    });
+    return made;
+  });
+  requested.catch(() => {
+    requested = undefined;
+  });
+  return requested;
+}

@@ -1,5 +1,8 @@
+import type { Schedule } from '@mxattn/core';
+import type * as Ort from 'onnxruntime-common';
 import type { ModelProto } from '../../model/index.js';
 import { convertModel } from '../../rewrite/index.js';
+import type { SplitAttention } from './attention.js';
 import { type SplitParts, SplitSession } from './session.js';
 
 /**
@@ -18,4 +21,14 @@ export async function openSplit(
   const { model, report } = convertModel(original, { crossAttention });
   if (report.replaced.length === 0) return undefined;
   return SplitSession.open(model, parts, { backend: 'split', ...(reason ? { reason } : {}), ...report });
+}
+
+/** What a split session is made of, with the caller's own options. */
+export function splitParts(
+  create: SplitParts['create'],
+  attention: SplitAttention,
+  plan: Schedule,
+  { preferredOutputLocation }: Ort.InferenceSession.SessionOptions,
+): SplitParts {
+  return { create, attention, plan, ...(preferredOutputLocation ? { preferredOutputLocation } : {}) };
 }
