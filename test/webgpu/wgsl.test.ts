@@ -34,21 +34,18 @@ function kernelsOf(shape: ShapeClass): kernels.Kernel[] {
     ]),
     ...[true, false].flatMap((unroll) => [
       kernels.attendF32(shape, { unroll }),
-      kernels.attendDot4(shape, { unroll }, matrix),
-      kernels.attendE4m3(shape, { unroll }, matrix),
+      kernels.attendQuantised(shape, mxfp6, { unroll }, matrix),
+      kernels.attendQuantised(shape, mxfp8, { unroll }, matrix),
     ]),
     ...(matrix
       ? [
-          kernels.alignRows(shape, mxfp6, false),
-          kernels.alignRows(shape, mxfp6, true),
-          kernels.topValueScales(shape, mxfp6),
-          kernels.alignValues(shape, mxfp6),
-          kernels.attendMatrix(shape),
-          kernels.halveRows(shape, false),
-          kernels.halveRows(shape, true),
-          kernels.topValueScales(shape, mxfp8),
-          kernels.halveValues(shape),
-          kernels.attendMatrix(shape, true),
+          ...[mxfp6, mxfp8].flatMap((recipe) => [
+            kernels.alignRows(shape, recipe, false),
+            kernels.alignRows(shape, recipe, true),
+            kernels.topValueScales(shape, recipe),
+            kernels.alignValues(shape, recipe),
+            kernels.attendMatrix(shape, recipe),
+          ]),
           kernels.appendTokens(shape.headSize, shape.elementType, false),
           kernels.appendTokens(shape.headSize, shape.elementType, true),
           kernels.unpackTokens(shape.headSize, shape.elementType),
@@ -130,8 +127,8 @@ describe('compose', () => {
     expect(looped).toContain('const COUNT = 3u;');
     expect(looped).toContain('fn normaliserOf');
     const shape = { headSize: 64, valueHeadSize: 64, ...plain };
-    const rolled = kernels.attendDot4(shape, { unroll: false }).code();
-    const unrolled = kernels.attendDot4(shape, { unroll: true }).code();
+    const rolled = kernels.attendQuantised(shape, recipes.mxfp6, { unroll: false }, false).code();
+    const unrolled = kernels.attendQuantised(shape, recipes.mxfp6, { unroll: true }, false).code();
     expect(rolled).toContain('for (var key = 0u; key < BLOCK; key++) {');
     expect(unrolled).toContain('const key = 31u;');
     expect(rolled).not.toContain('fn capped');

@@ -67,12 +67,11 @@ function reasonAgainst(device: GPUDevice, spec: AttentionSpec, recipe: Recipe): 
     return `takes up to ${MOST_WORKGROUPS} heads of all sequences together, not ${spec.batch * spec.heads}`;
   }
   const { batch, heads, kvHeads, queryLength, keyLength, headSize, valueHeadSize } = spec;
-  const sizes = packedSizes(spec, channelsOf(spec));
+  const sizes = packedSizes(spec, channelsOf(spec), multipliesFloats(recipe));
   const largest = Math.max(
     batch * heads * queryLength * Math.max(headSize, valueHeadSize) * 4,
     batch * kvHeads * (spec.keyCapacity ?? keyLength) * Math.max(headSize, valueHeadSize) * 4,
     ...(recipe === recipes.f32 ? [] : [sizes.queries, sizes.keys, sizes.values]),
-    ...(multipliesFloats(recipe) ? [4 * sizes.queries, 4 * sizes.keys, 4 * sizes.values] : []),
   );
   const limit = Math.min(device.limits.maxStorageBufferBindingSize, device.limits.maxBufferSize);
   if (largest > limit) return `needs buffers of ${largest} bytes; the device was requested with ${limit}`;

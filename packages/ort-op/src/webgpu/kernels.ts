@@ -76,7 +76,16 @@ export function quantiseValues(shape: ShapeClass, recipe: Recipe, marks: boolean
 }
 
 /** @param marks only heads that are marked as unsuited for matrix units. */
-export function attendDot4(shape: ShapeClass, options: KernelOptions, marks = false): Kernel {
+export function attendQuantised(
+  shape: ShapeClass,
+  recipe: Recipe,
+  options: KernelOptions,
+  marks: boolean,
+): Kernel {
+  return multipliesFloats(recipe) ? attendE4m3(shape, options, marks) : attendDot4(shape, options, marks);
+}
+
+function attendDot4(shape: ShapeClass, options: KernelOptions, marks: boolean): Kernel {
   const { headBlocks, chunkBlocks, chunks, rowVectors, valueChunk, valueChannels } = channelsOf(shape);
   return kernel(
     `attend dot4 ${className(shape)}${marks ? ' marks' : ''}`,
@@ -100,7 +109,7 @@ export function attendDot4(shape: ShapeClass, options: KernelOptions, marks = fa
 export function attendF32(shape: ShapeClass, options: KernelOptions): Kernel {
   return kernel(
     `attend f32 ${className(shape)}`,
-    ['problem', 'tensors', 'rows', 'normalise', 'output', 'attend_f32'],
+    ['problem', 'tensors', 'rows', 'normalise', 'output', 'float_rows', 'attend_f32'],
     {
       ...variants(shape),
       QUADS: shape.headSize % 4 === 0,
@@ -112,12 +121,11 @@ export function attendF32(shape: ShapeClass, options: KernelOptions): Kernel {
   );
 }
 
-/** @param marks as for {@link attendDot4}. */
-export function attendE4m3(shape: ShapeClass, options: KernelOptions, marks = false): Kernel {
+function attendE4m3(shape: ShapeClass, options: KernelOptions, marks: boolean): Kernel {
   const { headBlocks, valueChunk, valueChannels } = channelsOf(shape);
   return kernel(
     `attend e4m3 ${className(shape)}${marks ? ' marks' : ''}`,
-    ['problem', 'tensors', 'rows', 'fused_softmax', 'normalise', 'output', 'attend_e4m3'],
+    ['problem', 'tensors', 'rows', 'fused_softmax', 'normalise', 'output', 'float_rows', 'attend_e4m3'],
     {
       ...variants(shape),
       MARKS: marks,
@@ -139,24 +147,10 @@ export function alignRows(shape: ShapeClass, recipe: Recipe, keys: boolean): Ker
     ['problem', 'align_rows'],
     {
       KEYS: keys,
+      FLOATS: multipliesFloats(recipe),
       SPARE_BITS: spareBits(recipe.queryKey!),
       HEAD_BLOCKS: headBlocks,
       ROW_VECTORS: rowVectors,
-      GROUP_ROWS: ALIGNED_ROWS,
-      ALIGNED_ROWS: keys ? ALIGNED_ROWS : 1,
-    },
-    { unroll: false },
-  );
-}
-
-/** For float operands what {@link alignRows} is for integers. */
-export function halveRows(shape: ShapeClass, keys: boolean): Kernel {
-  return kernel(
-    `halve ${keys ? 'keys' : 'queries'} ${shape.headSize}`,
-    ['problem', 'halve_rows'],
-    {
-      KEYS: keys,
-      HEAD_BLOCKS: channelsOf(shape).headBlocks,
       GROUP_ROWS: ALIGNED_ROWS,
       ALIGNED_ROWS: keys ? ALIGNED_ROWS : 1,
     },
@@ -170,22 +164,17 @@ const LOST_PLACES = 2;
 const HALF_SPARE_PLACES = 18;
 
 export function topValueScales(shape: ShapeClass, recipe: Recipe): Kernel {
-  const floats = multipliesFloats(recipe);
   return valueKernel(`top scales of values ${recipe.name}`, 'top_value_scales', shape, {
-    SPARE_BITS: floats ? 0 : spareBits(recipe.value as BlockScheme),
-    LOST: floats ? HALF_SPARE_PLACES : LOST_PLACES,
+    SPARE_BITS: spareBits(recipe.value as BlockScheme),
+    LOST: multipliesFloats(recipe) ? HALF_SPARE_PLACES : LOST_PLACES,
   });
 }
 
 export function alignValues(shape: ShapeClass, recipe: Recipe): Kernel {
   return valueKernel(`align values ${recipe.name}`, 'align_values', shape, {
+    FLOATS: multipliesFloats(recipe),
     SPARE_BITS: spareBits(recipe.value as BlockScheme),
   });
-}
-
-/** For float operands what {@link alignValues} is for integers. */
-export function halveValues(shape: ShapeClass): Kernel {
-  return valueKernel('halve values', 'halve_values', shape, {});
 }
 
 function valueKernel(name: string, piece: Piece, shape: ShapeClass, constants: Constants): Kernel {
@@ -203,24 +192,26 @@ enable f16;
 diagnostic(off, chromium.subgroup_matrix_uniformity);
 diagnostic(off, subgroup_uniformity);`;
 
+/** Of an element of an operand on matrix units. */
+export function alignedBytes(recipe: Recipe): number {
+  return multipliesFloats(recipe) ? 2 : 1;
+}
+
 /** Query rows of a workgroup of the kernel on matrix units: 32 for each pair of subgroups. */
 export const MATRIX_ROWS = 128;
 
-/**
- * For head sizes of 64 and 128, and as many values.
- *
- * @param halves Queries and keys are float16, not 8-bit integers.
- */
-export function attendMatrix(shape: ShapeClass, halves = false): Kernel {
-  const key = `attend matrix ${halves ? 'halves ' : ''}${className(shape)}`;
+/** For head sizes of 64 and 128, and as many values. Operands of some recipes are float16, not 8-bit integers. */
+export function attendMatrix(shape: ShapeClass, recipe: Recipe): Kernel {
+  const floats = multipliesFloats(recipe);
+  const key = `attend matrix ${floats ? 'floats ' : ''}${className(shape)}`;
   // A tile of 32 keys in 16 bytes; the kernel has 64 invocations for each pair.
-  const tileVectors = (shape.headSize * 32 * (halves ? 2 : 1)) / 16;
+  const tileVectors = (shape.headSize * 32 * alignedBytes(recipe)) / 16;
   const constants = {
     PAIRS: MATRIX_ROWS / 32,
     COPIES: Math.max(1, tileVectors / (2 * MATRIX_ROWS)),
-    FLOATS: halves,
+    FLOATS: floats,
     // Rows 16 bytes further apart meet fewer bank conflicts, but 48 KiB do not hold them.
-    SCORE_STRIDE: halves && shape.headSize === 128 ? 9 : 10,
+    SCORE_STRIDE: floats && shape.headSize === 128 ? 9 : 10,
     ...variants(shape),
     ADJUSTED: shape.bias || shape.softcap,
     HEAD_SIZE: shape.headSize,

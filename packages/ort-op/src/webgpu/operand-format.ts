@@ -30,10 +30,10 @@ export function elementConstants({ format, rule }: BlockScheme): Constants {
   };
 }
 
-/** Bits of an int8 below the element's last place. */
+/** Bits of an int8 below the element's last place; none for E4M3, whose elements are no 8-bit integers. */
 export function spareBits({ format }: BlockScheme): number {
   const { mantissaBits, max } = elementFormats[format];
-  return Math.floor(Math.log2(127 / (max * 2 ** mantissaBits)));
+  return Math.max(0, Math.floor(Math.log2(127 / (max * 2 ** mantissaBits))));
 }
 
 /** weightCarry of problem.wgsl: weights are E2M3 in bits of bf16. */

@@ -2,11 +2,12 @@
 import type { AttentionSpec, Recipe } from '@mxattn/core';
 import {
   ALIGNED_ROWS,
+  alignedBytes,
   alignRows,
   alignValues,
-  attendDot4,
   attendF32,
   attendMatrix,
+  attendQuantised,
   type KernelOptions,
   MATRIX_ROWS,
   quantiseRows,
@@ -15,11 +16,12 @@ import {
   topValueScales,
 } from './kernels.js';
 import { multipliesFloats, weightCarry } from './operand-format.js';
-import { e4m3Kernels } from './plan-e4m3.js';
-import { attendGroups, type Context, halves, type KernelContext, type Planner } from './planner.js';
 import { type OperandLayouts, PROBLEM_BYTES, packedSizes, problemUniform } from './problem.js';
 import { channelsOf, type ElementType, type ShapeClass, shapeClass, suitsMatrix } from './shape-class.js';
 import { bindings, compiled, Scratch, type Step } from './steps.js';
+
+/** Query rows of a workgroup: ROWS of the attend kernels. */
+const ROWS = 64;
 
 /** The operands of one attention on a device, in the layout of the spec. The output is written, the others are read. */
 export interface AttentionBuffers {
@@ -85,7 +87,7 @@ export async function compileAttention(
   options: PlanOptions,
 ): Promise<AttentionKernels> {
   const context = { device, shape, recipe, options };
-  const plan = await kernelsOf(context);
+  const plan = await (recipe.queryKey === null ? floatKernels(context) : quantisedKernels(context));
   return {
     plan(spec, extras, layouts, capacity = spec) {
       const problem = device.createBuffer({
@@ -96,7 +98,7 @@ export async function compileAttention(
       const current = { ...context, spec, capacity, problem };
       const update: AttentionPlan['update'] = (next, { biasStrides }, layouts) => {
         current.spec = next;
-        const sizes = packedSizes(capacity, channelsOf(shape));
+        const sizes = packedSizes(capacity, channelsOf(shape), multipliesFloats(recipe));
         const uniform = problemUniform(
           next,
           sizes,
@@ -128,10 +130,29 @@ export async function planAttention(
   return (await compileAttention(device, shape, recipe, options)).plan(spec, extras);
 }
 
-function kernelsOf(context: KernelContext): Promise<Planner> {
-  const { recipe } = context;
-  if (recipe.queryKey === null) return floatKernels(context);
-  return multipliesFloats(recipe) ? e4m3Kernels(context) : quantisedKernels(context);
+/** What kernels are compiled for. */
+interface KernelContext {
+  readonly device: GPUDevice;
+  readonly shape: ShapeClass;
+  readonly recipe: Recipe;
+  readonly options: PlanOptions;
+}
+
+interface Context extends KernelContext {
+  /** What scratch buffers have room for. */
+  readonly capacity: AttentionSpec;
+  /** The attention to record; changes with an update. */
+  spec: AttentionSpec;
+  readonly problem: GPUBuffer;
+}
+
+type Planner = (context: Context) => Omit<AttentionPlan, 'update'>;
+
+/** Workgroups along [rows of a key/value head, key/value heads, chunks of output channels]. */
+function attendGroups({ spec, shape }: Context): [number, number, number] {
+  const { batch, heads, kvHeads, queryLength } = spec;
+  const rows = (heads / kvHeads) * queryLength;
+  return [Math.ceil(rows / ROWS), batch * kvHeads, channelsOf(shape).valueChunks];
 }
 
 async function floatKernels(kernels: KernelContext): Promise<Planner> {
@@ -149,7 +170,15 @@ async function floatKernels(kernels: KernelContext): Promise<Planner> {
   });
 }
 
-/** Quantises to MX blocks, then attends with 8-bit dot products or, where they suit, on matrix units. */
+/** Two arrays in one buffer, the second from a multiple of 256 bytes on. */
+function halves(buffer: GPUBuffer, boundary: number): [GPUBufferBinding, GPUBufferBinding] {
+  return [
+    { buffer, size: Math.max(boundary, 256) },
+    { buffer, offset: boundary },
+  ];
+}
+
+/** Quantises to MX blocks, then attends with 8-bit dot products, with floats or, where they suit, on matrix units. */
 async function quantisedKernels(kernels: KernelContext): Promise<Planner> {
   const { shape, recipe, options } = kernels;
   const matrix = options.matrix && suitsMatrix(shape);
@@ -157,7 +186,7 @@ async function quantisedKernels(kernels: KernelContext): Promise<Planner> {
     quantiseRows(shape, recipe, false),
     quantiseRows(shape, recipe, true),
     quantiseValues(shape, recipe, matrix),
-    attendDot4(shape, options, matrix),
+    attendQuantised(shape, recipe, options, matrix),
   ]);
   const aligning = matrix ? await alignmentKernels(kernels) : null;
   const pipelines = await compiling;
@@ -174,13 +203,14 @@ function quantisedPlan(
   ],
   aligning: Alignment | null,
 ): Omit<AttentionPlan, 'update'> {
-  const { device, capacity, shape, problem } = context;
+  const { device, capacity, shape, recipe, problem } = context;
+  const floats = multipliesFloats(recipe);
   const channels = channelsOf(shape);
-  const sizes = packedSizes(capacity, channels);
+  const sizes = packedSizes(capacity, channels, floats);
   const { groupRows } = rowGroups(shape);
   const queryHeads = capacity.batch * capacity.heads;
   const keyHeads = capacity.batch * capacity.kvHeads;
-  const used = () => packedSizes(context.spec, channels);
+  const used = () => packedSizes(context.spec, channels, floats);
   const scratch = new Scratch(device);
   const queries = scratch.allocate('packed queries', sizes.queries);
   const keys = scratch.allocate('packed keys', sizes.keys);
@@ -244,7 +274,7 @@ type Alignment = (
   packed: Packed,
 ) => { unsuited: GPUBufferBinding; steps: (buffers: AttentionBuffers) => Step[] };
 
-/** What matrix units need beyond quantised operands: operands under few scales, and their attention. */
+/** What matrix units need beyond quantised operands: operands under few scales, as integers or float16, and their attention. */
 async function alignmentKernels(kernels: KernelContext): Promise<Alignment> {
   const { shape, recipe } = kernels;
   const pipelines = await compiled(kernels.device, [
@@ -252,7 +282,7 @@ async function alignmentKernels(kernels: KernelContext): Promise<Alignment> {
     alignRows(shape, recipe, true),
     topValueScales(shape, recipe),
     alignValues(shape, recipe),
-    attendMatrix(shape),
+    attendMatrix(shape, recipe),
   ]);
   return (context, scratch, packed) => alignment(context, scratch, packed, pipelines);
 }
@@ -269,19 +299,24 @@ function alignment(
     GPUComputePipeline,
   ],
 ) {
-  const { capacity, shape, problem } = context;
+  const { capacity, shape, recipe, problem } = context;
+  const floats = multipliesFloats(recipe);
+  const bytes = alignedBytes(recipe);
   const { headSize, valueHeadSize } = shape;
-  const { keyRows } = packedSizes(capacity, channelsOf(shape));
+  const { keyRows } = packedSizes(capacity, channelsOf(shape), floats);
   const { batch, heads, kvHeads, queryLength } = capacity;
-  const used = () => packedSizes(context.spec, channelsOf(shape));
+  const used = () => packedSizes(context.spec, channelsOf(shape), floats);
   const queryHeads = batch * heads;
   const keyHeads = batch * kvHeads;
   // Matrices of the last rows reach past the end.
-  const queries = scratch.allocate('aligned queries', (queryHeads * queryLength + MATRIX_ROWS) * headSize);
+  const queries = scratch.allocate(
+    'aligned queries',
+    (queryHeads * queryLength + MATRIX_ROWS) * headSize * bytes,
+  );
   const queryScales = scratch.allocate('scales of queries', queryHeads * queryLength * 4);
-  const keys = scratch.allocate('aligned keys', keyHeads * keyRows * headSize);
+  const keys = scratch.allocate('aligned keys', keyHeads * keyRows * headSize * bytes);
   const keyScales = scratch.allocate('scales of keys', (keyHeads * keyRows * 4) / ALIGNED_ROWS);
-  const values = scratch.allocate('aligned values', keyHeads * keyRows * valueHeadSize);
+  const values = scratch.allocate('aligned values', keyHeads * keyRows * valueHeadSize * bytes);
   const units = keyHeads * valueHeadSize * 4;
   const valueScales = scratch.allocate('scales of values', units + Math.ceil(keyHeads / 4) * 16);
   const [unitsOfValues, unsuited] = halves(valueScales, units);
@@ -307,7 +342,14 @@ function alignment(
     {
       name: 'align values',
       pipeline: align,
-      bindings: bindings(problem, packed.valueCodes, packed.valueScales, unitsOfValues, values),
+      bindings: bindings(
+        problem,
+        packed.valueCodes,
+        // Floats have theirs in them.
+        floats ? undefined : packed.valueScales,
+        unitsOfValues,
+        values,
+      ),
       workgroups: [Math.ceil(valueHeadSize / 64), used().valueBlocks, keyHeads],
     },
     {

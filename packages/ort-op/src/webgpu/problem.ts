@@ -17,14 +17,15 @@ export interface PackedSizes {
   readonly valueBlocks: number;
 }
 
-export function packedSizes(spec: AttentionSpec, channels: Channels): PackedSizes {
+/** @param floats Operands are kept as float32, not as 8-bit integers; then only values have scales apart. */
+export function packedSizes(spec: AttentionSpec, channels: Channels, floats: boolean): PackedSizes {
   const { batch, heads, kvHeads, queryLength, keyLength } = spec;
   const keyRows = Math.ceil(keyLength / TILE) * TILE;
   const valueBlocks = keyRows / BLOCK;
-  const rowBytes = channels.rowVectors * 16;
+  const rowBytes = floats ? channels.headBlocks * BLOCK * 4 : channels.rowVectors * 16;
   const valueLines = batch * kvHeads * valueBlocks * channels.valueChannels;
   // Bindings begin at multiples of 256 bytes.
-  const valueScales = Math.ceil((valueLines * BLOCK) / 256) * 256;
+  const valueScales = Math.ceil((valueLines * BLOCK * (floats ? 4 : 1)) / 256) * 256;
   return {
     queries: batch * heads * queryLength * rowBytes,
     keys: batch * kvHeads * keyRows * rowBytes,

@@ -165,35 +165,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
       workgroupBarrier();
       stageValues(valuesAt, first + part * TOKENS, firstChannel, thread);
       workgroupBarrier();
-#unroll token TOKENS
-      {
-        let weight = select(scores[token + TOKENS], scores[token], part == 0u);
-        // A key without weight contributes nothing, whatever its value is.
-        if (weight != 0f) {
-#unroll i VECTORS
-          accumulated[i] = fma(vec4(weight), staged[token * VECTORS + i], accumulated[i]);
-#end
-        }
-      }
-#end
+#use addStaged
     }
   }
 
-  if (firstRow + thread >= rows) { return; }
-#if SINKS
-  sum += exp2(elementOf(sinks[wordOf(row.head)], row.head) * LOG2E - reference);
-#endif
-  let at = row.batch * problem.outputStrides.x + row.head * problem.outputStrides.y + row.query * problem.outputStrides.z;
-  let normaliser = normaliserOf(reference, sum);
-#unroll i VECTORS
-  {
-    let x = vec4(
-      normalised(accumulated[i].x, normaliser),
-      normalised(accumulated[i].y, normaliser),
-      normalised(accumulated[i].z, normaliser),
-      normalised(accumulated[i].w, normaliser),
-    );
-    writeFour(at, firstChannel + 4u * i, x);
-  }
-#end
+#use writeRow
 }
