@@ -1,11 +1,14 @@
-import { schedule } from '@mxattn/core';
-import { convertModel } from '@mxattn/ort-op';
+import { schedule, toF16 } from '@mxattn/core';
+import { convertModel, readModel } from '@mxattn/ort-op';
 import * as ort from 'onnxruntime-node';
 import { describe, expect, it } from 'vitest';
 import { SplitSession } from '../../packages/ort-op/src/web/split/session.js';
 import { WasmSplitAttention } from '../../packages/ort-op/src/web/split/wasm-attention.js';
+import { noise } from '../graph/noise.js';
+import { onnx } from '../graph/onnx-text.js';
 import { relativeError, runStock } from '../graph/stock.js';
 import { zooFeeds, zooModel, zooNames } from '../graph/zoo.js';
+import { mergedDecoder } from '../session/merged-decoder.js';
 
 type Runtime = ConstructorParameters<typeof WasmSplitAttention>[0];
 const runtime = ort as unknown as Runtime;
@@ -61,6 +64,50 @@ describe('a model cut at its attentions', () => {
     expect(first).toBeGreaterThan(1e-4);
     expect(both).toBeGreaterThan(1e-4);
     expect(both).not.toBe(first);
+  });
+
+  it('takes float16, masks, and operands that no node computes', async () => {
+    const fixed = noise(2 * 9 * 16, 3);
+    const model = onnx({
+      nodes: `
+        k = Cast<to=10>(fixed)
+        kt = Transpose<perm=[0,1,3,2]>(k)
+        raw = MatMul(q, kt)
+        scale = Cast<to=10>(0.25)
+        s = Mul(raw, scale)
+        low = Cast<to=10>(-65504.0)
+        a = Where(m, s, low)
+        p = Softmax<axis=-1>(a)
+        y = MatMul(p, v)`,
+      inputs: { q: 'f16[1,2,S,16]', v: 'f16[1,2,9,16]', m: 'bool[1,1,S,9]' },
+      initializers: { fixed: { dims: [1, 2, 9, 16], data: fixed } },
+      outputs: { y: 'f16[1,2,S,16]' },
+      opset: 17,
+    });
+    const halves = (count: number, seed: number) => Uint16Array.from(noise(count, seed), toF16);
+    const feeds = {
+      q: new ort.Tensor('float16', halves(2 * 5 * 16, 1), [1, 2, 5, 16]),
+      v: new ort.Tensor('float16', halves(2 * 9 * 16, 2), [1, 2, 9, 16]),
+      m: new ort.Tensor(
+        'bool',
+        Array.from({ length: 45 }, (_, i) => i % 9 < 7 - (i % 4)),
+        [1, 1, 5, 9],
+      ),
+    };
+    const session = await open(readModel(model));
+    expect(session.report.replaced).toHaveLength(1);
+    const { y } = await session.run(feeds);
+    const expected = (await runStock(readModel(model), feeds)).y as ort.Tensor;
+    expect([y!.type, y!.dims]).toEqual(['float16', [1, 2, 5, 16]]);
+    // The stock runtime rounds scores and probabilities to float16 on the way.
+    expect(relativeError(y as ort.Tensor, expected)).toBeLessThan(3e-3);
+    await session.release();
+  });
+
+  it('refuses attention in the body of an If, by name', async () => {
+    await expect(open(readModel(mergedDecoder('passed')))).rejects.toThrow(
+      /cannot be cut at FusedAttention_0: it is in a body of If/,
+    );
   });
 
   it('names an input that is missing or unknown', async () => {

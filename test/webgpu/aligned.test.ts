@@ -1,7 +1,6 @@
 /// <reference types="@webgpu/types" />
 import { useSoftwareVulkan } from '@mxattn/browser';
 import { attentionSpec, fromF16, recipes } from '@mxattn/core';
-import { encode } from '@mxattn/ort-op/webgpu';
 import { describeGpu, openGpu } from '@mxattn/ort-op/webgpu-node';
 import { beforeAll, describe, expect, it } from 'vitest';
 import * as kernels from '../../packages/ort-op/src/webgpu/kernels.js';
@@ -9,6 +8,7 @@ import { packedSizes, problemUniform } from '../../packages/ort-op/src/webgpu/pr
 import { channelsOf, shapeClass } from '../../packages/ort-op/src/webgpu/shape-class.js';
 import { bindings, compiled } from '../../packages/ort-op/src/webgpu/steps.js';
 import { normal } from '../conformance/random.js';
+import { readBuffer, submit } from './device.js';
 
 if (process.env.MXATTN_GPU === undefined) useSoftwareVulkan();
 const description = await describeGpu();
@@ -39,28 +39,14 @@ describe.skipIf(typeof description === 'string')('operands for matrix units', ()
     return made;
   };
 
-  async function read(source: GPUBuffer): Promise<ArrayBuffer> {
-    const copy = device.createBuffer({
-      size: source.size,
-      usage: GPUBufferUsage.COPY_DST | GPUBufferUsage.MAP_READ,
-    });
-    const encoder = device.createCommandEncoder();
-    encoder.copyBufferToBuffer(source, 0, copy, 0, source.size);
-    device.queue.submit([encoder.finish()]);
-    await copy.mapAsync(GPUMapMode.READ);
-    return copy.getMappedRange().slice(0);
-  }
+  const read = (source: GPUBuffer) => readBuffer(device, source);
 
   function run(
     pipeline: GPUComputePipeline,
     workgroups: readonly [number, number, number],
     resources: Parameters<typeof bindings>,
   ): void {
-    const encoder = device.createCommandEncoder();
-    const pass = encoder.beginComputePass();
-    encode(device, pass, [{ name: 'step', pipeline, bindings: bindings(...resources), workgroups }]);
-    pass.end();
-    device.queue.submit([encoder.finish()]);
+    submit(device, [{ name: 'step', pipeline, bindings: bindings(...resources), workgroups }]);
   }
 
   it.each(['mxfp8', 'mxfp6', 'mxfp4'] as const)('%s', async (name) => {

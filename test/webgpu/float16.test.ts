@@ -16,6 +16,7 @@ import { describe, expect, it } from 'vitest';
 import { compose } from '../../packages/ort-op/src/webgpu/compose.js';
 import { EMULATION_ERROR } from '../conformance/bounds.js';
 import { normal, relativeError } from '../conformance/random.js';
+import { readBuffer } from './device.js';
 import { attendHalves, expectHalves, floatRows, OUTPUT_ERROR, plainRows, rounded } from './halves.js';
 
 const onGpu = process.env.MXATTN_GPU !== undefined;
@@ -130,11 +131,10 @@ async function throughHalves(device: GPUDevice, numbers: Float32Array<ArrayBuffe
         numbers[at][i] = select(four[i], 0f, bitcast<u32>(element) != bitcast<u32>(four[i]));
       }
     }`;
-  const { STORAGE, COPY_SRC, COPY_DST, MAP_READ } = GPUBufferUsage;
+  const { STORAGE, COPY_SRC, COPY_DST } = GPUBufferUsage;
   const size = Math.ceil(numbers.byteLength / 16) * 16;
   const buffer = device.createBuffer({ size, usage: STORAGE | COPY_SRC | COPY_DST });
   const halves = device.createBuffer({ size: size / 2, usage: STORAGE });
-  const readable = device.createBuffer({ size, usage: MAP_READ | COPY_DST });
   device.queue.writeBuffer(buffer, 0, numbers);
   const pipeline = await device.createComputePipelineAsync({
     layout: 'auto',
@@ -147,8 +147,6 @@ async function throughHalves(device: GPUDevice, numbers: Float32Array<ArrayBuffe
   pass.setBindGroup(0, device.createBindGroup({ layout: pipeline.getBindGroupLayout(0), entries }));
   pass.dispatchWorkgroups(Math.ceil(size / 16 / 64));
   pass.end();
-  encoder.copyBufferToBuffer(buffer, 0, readable, 0, size);
   device.queue.submit([encoder.finish()]);
-  await readable.mapAsync(GPUMapMode.READ);
-  return new Float32Array(readable.getMappedRange().slice(0), 0, numbers.length);
+  return new Float32Array(await readBuffer(device, buffer), 0, numbers.length);
 }

@@ -11,11 +11,12 @@ import {
   referenceAttention,
   toF16,
 } from '@mxattn/core';
-import { encode, type PlanOptions, planAttention } from '@mxattn/ort-op/webgpu';
+import { type PlanOptions, planAttention } from '@mxattn/ort-op/webgpu';
 import { expect } from 'vitest';
 import { EMULATION_ERROR, FLOAT_ERROR } from '../conformance/bounds.js';
 import { relativeError } from '../conformance/random.js';
 import { type Row, table } from '../conformance/table.js';
+import { readBuffer, submit } from './device.js';
 
 /** Of the output: half a unit in the last place of float16. */
 export const OUTPUT_ERROR = 2 ** -11;
@@ -88,14 +89,7 @@ export async function readHalves(
   source: GPUBuffer,
   length: number,
 ): Promise<Float32Array> {
-  const { COPY_DST, MAP_READ } = GPUBufferUsage;
-  const readable = device.createBuffer({ size: source.size, usage: MAP_READ | COPY_DST });
-  const encoder = device.createCommandEncoder();
-  encoder.copyBufferToBuffer(source, 0, readable, 0, source.size);
-  device.queue.submit([encoder.finish()]);
-  await readable.mapAsync(GPUMapMode.READ);
-  const halves = new Uint16Array(readable.getMappedRange().slice(0), 0, length);
-  readable.destroy();
+  const halves = new Uint16Array(await readBuffer(device, source), 0, length);
   return Float32Array.from(halves, fromF16);
 }
 
@@ -123,11 +117,7 @@ export async function attendHalves(
     ...(bias ? { bias: halfBuffer(device, bias.data) } : {}),
     ...(sinks ? { sinks: halfBuffer(device, sinks) } : {}),
   };
-  const encoder = device.createCommandEncoder();
-  const pass = encoder.beginComputePass();
-  encode(device, pass, plan.steps(buffers));
-  pass.end();
-  device.queue.submit([encoder.finish()]);
+  submit(device, plan.steps(buffers));
   const output = await readHalves(device, buffers.output, length);
   for (const buffer of Object.values(buffers)) buffer.destroy();
   plan.destroy();

@@ -2,7 +2,7 @@ import { useLavapipe } from '@mxattn/browser';
 import { fromF16, toF16 } from '@mxattn/core';
 import { readModel } from '@mxattn/ort-op';
 import { createSession, InplaceSession, type WebSessionOptions } from '@mxattn/ort-op/web';
-import { describeGpu, openGpu, webRuntime } from '@mxattn/ort-op/webgpu-node';
+import { describeGpu, openGpu } from '@mxattn/ort-op/webgpu-node';
 import type { Tensor } from 'onnxruntime-common';
 import { Tensor as NodeTensor } from 'onnxruntime-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -10,6 +10,7 @@ import { relativeError } from '../conformance/random.js';
 import { noise } from '../graph/noise.js';
 import { type ModelText, onnx } from '../graph/onnx-text.js';
 import { runStock } from '../graph/stock.js';
+import { closeWeb, openWeb, type WebRuntime } from './device.js';
 import { expectHalves, plainRows } from './halves.js';
 import { expectPackedDecoder } from './packed-decoder.js';
 import { decoder, Sequence } from './packed-sequence.js';
@@ -68,17 +69,14 @@ const masked: ModelText = {
 };
 
 describe.skipIf(without !== undefined)('float16 in place in Node.js', () => {
-  let shared: Pick<WebSessionOptions, 'ort' | 'device' | 'adapterInfo'>;
+  let shared: WebRuntime;
 
   beforeAll(async () => {
-    const { adapter, device } = await openGpu();
-    const ort = (await webRuntime()) as unknown as WebSessionOptions['ort'];
-    shared = { ort, device, adapterInfo: adapter.info };
+    shared = await openWeb();
   });
 
-  // With it the process would not end.
   afterAll(() => {
-    Reflect.deleteProperty(globalThis, 'navigator');
+    closeWeb();
   });
 
   type Values = Readonly<

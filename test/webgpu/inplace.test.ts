@@ -1,9 +1,9 @@
 import { readFileSync, rmSync } from 'node:fs';
 import { useSoftwareVulkan } from '@mxattn/browser';
 import { createSession as createNativeSession } from '@mxattn/ort-op';
-import { createSession, InplaceSession, type WebSessionOptions } from '@mxattn/ort-op/web';
+import { createSession, InplaceSession } from '@mxattn/ort-op/web';
 import { interceptDispatches } from '@mxattn/ort-op/webgpu';
-import { describeGpu, openGpu, webRuntime } from '@mxattn/ort-op/webgpu-node';
+import { describeGpu } from '@mxattn/ort-op/webgpu-node';
 import type { Tensor } from 'onnxruntime-common';
 import { Tensor as NodeTensor } from 'onnxruntime-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -11,6 +11,7 @@ import { relativeError } from '../conformance/random.js';
 import { noise } from '../graph/noise.js';
 import { type ModelText, onnx } from '../graph/onnx-text.js';
 import { writeFamilies } from '../patch/families.js';
+import { closeWeb, openWeb, type WebRuntime } from './device.js';
 
 if (process.env.MXATTN_GPU === undefined) useSoftwareVulkan();
 const description = await describeGpu();
@@ -18,21 +19,18 @@ if (typeof description === 'string') console.warn(`skipped: ${description}`);
 
 describe.skipIf(typeof description === 'string')('in place in Node.js', () => {
   let device: GPUDevice;
-  let shared: Pick<WebSessionOptions, 'ort' | 'device' | 'adapterInfo'>;
+  let shared: WebRuntime;
   let folder: string;
 
   beforeAll(async () => {
-    const { adapter, device: opened } = await openGpu();
-    device = opened;
-    const ort = (await webRuntime()) as unknown as WebSessionOptions['ort'];
-    shared = { ort, device, adapterInfo: adapter.info };
+    shared = await openWeb();
+    device = shared.device;
     folder = writeFamilies();
   });
 
   afterAll(() => {
     rmSync(folder, { recursive: true });
-    // With it the process would not end.
-    Reflect.deleteProperty(globalThis, 'navigator');
+    closeWeb();
   });
 
   it('a program of somebody else is replaced on one device, and put back', async () => {

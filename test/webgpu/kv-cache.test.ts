@@ -1,11 +1,12 @@
 /// <reference types="@webgpu/types" />
 import { useSoftwareVulkan } from '@mxattn/browser';
 import { attentionSpec, conventional, emulateAttention, MxattnError, recipes, toF16 } from '@mxattn/core';
-import { encode, KvCache, type Step } from '@mxattn/ort-op/webgpu';
+import { KvCache, type Step } from '@mxattn/ort-op/webgpu';
 import { describeGpu, openGpu } from '@mxattn/ort-op/webgpu-node';
 import { describe, expect, it } from 'vitest';
 import { normal, relativeError } from '../conformance/random.js';
 import { cachedKeys, cachedValues, tokensBetween } from './cached-operands.js';
+import { readBuffer, submit } from './device.js';
 import { readHalves, rounded } from './halves.js';
 
 if (process.env.MXATTN_GPU === undefined) useSoftwareVulkan();
@@ -29,27 +30,8 @@ describe.skipIf(typeof description === 'string')('packed cache', async () => {
     return made;
   }
 
-  function run(steps: readonly Step[]): void {
-    const encoder = device.createCommandEncoder();
-    const pass = encoder.beginComputePass();
-    encode(device, pass, steps);
-    pass.end();
-    device.queue.submit([encoder.finish()]);
-  }
-
-  async function read(source: GPUBuffer): Promise<Float32Array> {
-    const readable = device.createBuffer({
-      size: source.size,
-      usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST,
-    });
-    const encoder = device.createCommandEncoder();
-    encoder.copyBufferToBuffer(source, 0, readable, 0, source.size);
-    device.queue.submit([encoder.finish()]);
-    await readable.mapAsync(GPUMapMode.READ);
-    const data = new Float32Array(readable.getMappedRange().slice(0));
-    readable.destroy();
-    return data;
-  }
+  const run = (steps: readonly Step[]) => submit(device, steps);
+  const read = async (source: GPUBuffer) => new Float32Array(await readBuffer(device, source));
 
   function biasOf(bias: Float32Array, heads: number, total: number, length: number) {
     return { data: tokensBetween(bias, heads, total, 0, length, 1), dims: [1, heads, 1, length] as const };

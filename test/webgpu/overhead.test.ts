@@ -1,10 +1,11 @@
 import { useSoftwareVulkan } from '@mxattn/browser';
-import { createSession, type InplaceSession, type WebSessionOptions } from '@mxattn/ort-op/web';
-import { describeGpu, openGpu, webRuntime } from '@mxattn/ort-op/webgpu-node';
+import { createSession, type InplaceSession } from '@mxattn/ort-op/web';
+import { describeGpu } from '@mxattn/ort-op/webgpu-node';
 import type { Tensor } from 'onnxruntime-common';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { normal } from '../conformance/random.js';
 import { onnx } from '../graph/onnx-text.js';
+import { closeWeb, openWeb, type WebRuntime } from './device.js';
 
 if (process.env.MXATTN_GPU === undefined) useSoftwareVulkan();
 const description = await describeGpu();
@@ -27,17 +28,15 @@ type Outputs = Readonly<Record<string, Tensor>>;
 // Times are for `npm run bench -- webgpu`; the calls that a step makes are the same on every machine.
 describe.skipIf(typeof description === 'string')(`in place with ${LAYERS} layers`, () => {
   let device: GPUDevice;
-  let shared: Pick<WebSessionOptions, 'ort' | 'device' | 'adapterInfo'>;
+  let shared: WebRuntime;
   /** Calls that reach the device, and those that ONNX Runtime makes. */
   const reached: Calls = {};
   const asked: Calls = {};
   const made: string[] = [];
 
   beforeAll(async () => {
-    const { adapter, device: opened } = await openGpu();
-    device = opened;
-    const ort = (await webRuntime()) as unknown as WebSessionOptions['ort'];
-    shared = { ort, device, adapterInfo: adapter.info };
+    shared = await openWeb();
+    device = shared.device;
     countCalls(device, reached, made);
     // From here on dispatches are looked at.
     await (await createSession(onnx(decoder(1)), { ...shared, backend: 'inplace' })).release();
@@ -45,8 +44,7 @@ describe.skipIf(typeof description === 'string')(`in place with ${LAYERS} layers
   });
 
   afterAll(() => {
-    // With it the process would not end.
-    Reflect.deleteProperty(globalThis, 'navigator');
+    closeWeb();
   });
 
   /** Runs the decoder; gives the calls of its warm steps. */

@@ -1,12 +1,13 @@
 import { useSoftwareVulkan } from '@mxattn/browser';
 import { attentionSpec, referenceAttention } from '@mxattn/core';
 import { createSession, type InplaceSession, kvCacheBytes, type WebSessionOptions } from '@mxattn/ort-op/web';
-import { describeGpu, openGpu, webRuntime } from '@mxattn/ort-op/webgpu-node';
+import { describeGpu } from '@mxattn/ort-op/webgpu-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { normal, relativeError } from '../conformance/random.js';
 import { decoderFeeds, groupQueryDecoder } from '../graph/group-query-decoder.js';
 import { onnx } from '../graph/onnx-text.js';
 import { cachedKeys, cachedValues } from './cached-operands.js';
+import { closeWeb, openWeb, type WebRuntime } from './device.js';
 import { expectPackedDecoder } from './packed-decoder.js';
 import {
   decoder,
@@ -31,18 +32,15 @@ const options = { timeout: 300_000 };
 
 describe.skipIf(typeof description === 'string')('packed cache in onnxruntime-web', options, () => {
   let device: GPUDevice;
-  let shared: Pick<WebSessionOptions, 'ort' | 'device' | 'adapterInfo' | 'backend'>;
+  let shared: WebRuntime & Pick<WebSessionOptions, 'backend'>;
 
   beforeAll(async () => {
-    const { adapter, device: opened } = await openGpu();
-    device = opened;
-    const ort = (await webRuntime()) as unknown as WebSessionOptions['ort'];
-    shared = { ort, device, adapterInfo: adapter.info, backend: 'inplace' };
+    shared = { ...(await openWeb()), backend: 'inplace' };
+    device = shared.device;
   });
 
   afterAll(() => {
-    // With it the process would not end.
-    Reflect.deleteProperty(globalThis, 'navigator');
+    closeWeb();
   });
 
   const tensor = (dims: readonly number[], data: Float32Array) =>

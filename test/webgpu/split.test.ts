@@ -1,8 +1,8 @@
 import { readFileSync, rmSync } from 'node:fs';
 import { useSoftwareVulkan } from '@mxattn/browser';
 import { createSession as createNativeSession, writeModel } from '@mxattn/ort-op';
-import { createSession, type WebSessionOptions } from '@mxattn/ort-op/web';
-import { describeGpu, openGpu, webRuntime } from '@mxattn/ort-op/webgpu-node';
+import { createSession } from '@mxattn/ort-op/web';
+import { describeGpu, openGpu } from '@mxattn/ort-op/webgpu-node';
 import type { Tensor } from 'onnxruntime-common';
 import { Tensor as NodeTensor } from 'onnxruntime-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -10,6 +10,7 @@ import { relativeError } from '../conformance/random.js';
 import { noise } from '../graph/noise.js';
 import { zooFeeds, zooModel } from '../graph/zoo.js';
 import { writeFamilies } from '../patch/families.js';
+import { closeWeb, openWeb, type WebRuntime } from './device.js';
 
 if (process.env.MXATTN_GPU === undefined) useSoftwareVulkan();
 const description = await describeGpu();
@@ -20,20 +21,17 @@ const backends = process.env.MXATTN_LONG_TESTS
   : (['stock'] as const);
 
 describe.skipIf(typeof description === 'string')('models cut at their attentions, in onnxruntime-web', () => {
-  let shared: Pick<WebSessionOptions, 'ort' | 'device' | 'adapterInfo'>;
+  let shared: WebRuntime;
   let folder: string;
 
   beforeAll(async () => {
-    const { adapter, device } = await openGpu();
-    const ort = (await webRuntime()) as unknown as WebSessionOptions['ort'];
-    shared = { ort, device, adapterInfo: adapter.info };
+    shared = await openWeb();
     folder = writeFamilies();
   });
 
   afterAll(() => {
     rmSync(folder, { recursive: true });
-    // With it the process would not end.
-    Reflect.deleteProperty(globalThis, 'navigator');
+    closeWeb();
   });
 
   it('computes on WebGPU what the CPU computes, by the precision of each step', async () => {

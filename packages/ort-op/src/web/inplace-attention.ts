@@ -20,6 +20,7 @@ import {
   copyProgram,
 } from './carrier.js';
 import type { NodeFeatures } from './carrier-nodes.js';
+import { planRoom, roomFor } from './room.js';
 
 /** How often the attentions of a session ran where. */
 export interface DispatchCounts {
@@ -50,8 +51,6 @@ export interface PackedLayer {
 /** An attention whose first program was taken over, until the second one tells where it ends. */
 type Begun = (end: CarriedEnd) => readonly Step[];
 
-/** Scratch buffers have room for lengths up to the next multiple of this, so that a growing cache seldom needs new ones. */
-const LENGTH_STEP = 1024;
 /** Sets of scratch buffers that are kept from run to run. */
 const MOST_PLANS = 16;
 /** How a packed cache holds keys and values, and the precision that reads it as it is. */
@@ -275,11 +274,8 @@ export class InplaceAttention {
     kind: string,
     layouts: OperandLayouts,
   ): AttentionPlan {
-    const upTo = (length: number) => Math.ceil(length / LENGTH_STEP) * LENGTH_STEP;
-    // A few queries stay a few.
-    const queryLength = spec.queryLength <= 64 ? 64 : upTo(spec.queryLength);
-    const capacity = { ...spec, queryLength, keyLength: upTo(spec.keyLength) };
-    const key = [kind, spec.batch, spec.heads, spec.kvHeads, queryLength, capacity.keyLength].join();
+    const { capacity, key: sizes } = planRoom(spec);
+    const key = `${kind},${sizes}`;
     const plans = this.pool.get(key) ?? [];
     const number = this.taken.get(key) ?? 0;
     this.taken.set(key, number + 1);
@@ -308,7 +304,7 @@ class Unpacked {
   /** Buffers with room for those of a cache. */
   of(cache: KvCache): { readonly key: GPUBuffer; readonly value: GPUBuffer } {
     const { batch, kvHeads, headSize, elementType } = cache.shape;
-    const room = Math.ceil(cache.unpackedTokens / LENGTH_STEP) * LENGTH_STEP;
+    const room = roomFor(cache.unpackedTokens);
     const size = (elementType === 'float16' ? 2 : 4) * batch * kvHeads * room * headSize;
     if (this.buffers && this.buffers.key.size >= size) return this.buffers;
     if (this.buffers) this.retired.push(this.buffers.key, this.buffers.value);

@@ -5,8 +5,8 @@ import type { KvCacheFormat } from '../session/cache-format.js';
 
 /**
  * - `inplace`: this package's kernels on ONNX Runtime's device, inside its runs; an error where that is not possible.
- * - `split`: the model is cut at its attentions; this package's kernels run between its parts, which costs a millisecond or
- *   two for each.
+ * - `split`: the model is cut at its attentions; this package's kernels run between its parts, each of which takes a
+ *   run of its own.
  * - `carrier`: ONNX Runtime's own fused attention in the place of the model's many nodes.
  * - `stock`: an unchanged session.
  * - `auto`: the first of `inplace`, which costs nothing, `carrier` and `split` that works, with the reason in the report; without

@@ -6,10 +6,9 @@ import { hasMatrices, isSoftware } from '../../webgpu/features.js';
 import { type AttentionKernels, type AttentionPlan, compileAttention } from '../../webgpu/plan.js';
 import { type ElementType, type ShapeClass, shapeClass } from '../../webgpu/shape-class.js';
 import { encode } from '../../webgpu/steps.js';
+import { planRoom } from '../room.js';
 import { type Operands, type SplitAttention, specOf } from './attention.js';
 
-/** Scratch buffers have room for lengths up to the next multiple of this, so that a growing cache seldom needs new ones. */
-const LENGTH_STEP = 1024;
 /** Plans that are kept; the least recently used goes first. */
 const MOST_PLANS = 16;
 
@@ -40,12 +39,8 @@ export class GpuSplitAttention implements SplitAttention {
     const shape = shapeClass(spec, { elementType, bias: bias !== undefined, sinks: false });
     const kind = JSON.stringify([shape, precision]);
     const kernels = await this.compiled(kind, shape, precision);
-    const upTo = (length: number) => Math.ceil(length / LENGTH_STEP) * LENGTH_STEP;
-    // A few queries stay a few.
-    const queryLength = spec.queryLength <= 64 ? 64 : upTo(spec.queryLength);
-    const capacity = { ...spec, queryLength, keyLength: upTo(spec.keyLength) };
-    const size = [spec.batch, spec.heads, spec.kvHeads, queryLength, capacity.keyLength];
-    const place = [kind, ...size].join();
+    const { capacity, key: sizes } = planRoom(spec);
+    const place = `${kind},${sizes}`;
     let plan = this.plans.get(place);
     if (plan) plan.update(spec, extras);
     else plan = kernels.plan(spec, extras, undefined, capacity);
